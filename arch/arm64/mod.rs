@@ -1,0 +1,12 @@
+//! arm64. `regs`, `insn`, `patch` and `offsets` compile and are tested on every host; `tramp` is the live half.
+
+pub mod insn;
+#[cfg_attr(
+    not(all(target_arch = "aarch64", feature = "trampolines")),
+    expect(dead_code, reason = "the numbers are for the live half; their asserts are for every host")
+)]
+pub(crate) mod offsets;
+pub mod patch;
+pub mod regs;
+#[cfg(all(target_arch = "aarch64", feature = "trampolines"))]
+pub(crate) mod tramp;

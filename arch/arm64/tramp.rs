@@ -1,0 +1,113 @@
+//! The arm64 trampolines: the binding of `asm/arm64`, and the functions they call.
+
+use core::arch::{asm, global_asm};
+
+use crate::addr::{FuncAddr, RetAddr};
+use crate::arch::arm64::insn::is_landing_pad;
+use crate::arch::arm64::offsets as o;
+use crate::arch::arm64::patch::Arm64;
+use crate::arch::arm64::regs::{FtraceRegs, RETURN_EARLY};
+use crate::arch::live::ENGINE;
+use crate::engine::Trampolines;
+use crate::machine::Machine;
+use crate::regs::Regs;
+
+pub(crate) type Live = Arm64;
+
+/// Vector registers carry arguments and results exactly where the target lets Rust use them.
+const VECTORS: usize = if cfg!(target_feature = "neon") { o::VECTORS } else { 0 };
+
+global_asm!(
+    ".set FGRAPH_REGS_SIZE, {regs_size}",
+    ".set FGRAPH_REGS_X, {regs_x}",
+    ".set FGRAPH_REGS_FP_LR, {regs_fp_lr}",
+    ".set FGRAPH_REGS_SP_PC, {regs_sp_pc}",
+    ".set FGRAPH_REGS_PC, {regs_pc}",
+    ".set FGRAPH_REGS_SAVED_TASK, {regs_saved_task}",
+    ".set FGRAPH_REGS_TASK, {regs_task}",
+    ".set FGRAPH_SAVED_ARGS, {saved_args}",
+    ".set FGRAPH_SAVED_REGS, {saved_regs}",
+    ".set FGRAPH_SAVED_RETURN, {saved_return}",
+    ".set FGRAPH_TASK_NEST, {task_nest}",
+    ".set FGRAPH_TASK_REFUSED, {task_refused}",
+    ".set FGRAPH_MAX_NEST, {max_nest}",
+    ".set FGRAPH_VECTORS, {vectors}",
+    include_str!("../../asm/arm64/entry.s"),
+    include_str!("../../asm/arm64/exit.s"),
+    regs_size = const o::REGS_SIZE,
+    regs_x = const o::REGS_X,
+    regs_fp_lr = const o::REGS_FP_LR,
+    regs_sp_pc = const o::REGS_SP_PC,
+    regs_pc = const o::REGS_PC,
+    regs_saved_task = const o::REGS_SAVED_TASK,
+    regs_task = const o::REGS_TASK,
+    saved_args = const o::SAVED_ARGS,
+    saved_regs = const o::SAVED_REGS,
+    saved_return = const o::SAVED_RETURN,
+    task_nest = const o::TASK_NEST,
+    task_refused = const o::TASK_REFUSED,
+    max_nest = const o::TASK_MAX_NEST,
+    vectors = const VECTORS,
+    entry_handler = sym fgraph_entry_handler,
+    return_handler = sym fgraph_return_handler,
+);
+
+unsafe extern "C" {
+    fn fgraph_args_entry();
+    fn fgraph_regs_entry();
+    fn fgraph_return_early();
+    fn fgraph_return_hooker();
+}
+
+pub(crate) fn trampolines() -> Trampolines {
+    Trampolines {
+        args: fgraph_args_entry as *const () as usize,
+        regs: fgraph_regs_entry as *const () as usize,
+    }
+}
+
+/// The address that hooked functions return to.
+#[inline]
+pub(crate) fn return_hooker() -> RetAddr {
+    RetAddr::new(fgraph_return_hooker as *const () as usize)
+}
+
+/// Called by the entry trampolines with their register block.
+extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
+    let site = fregs.ip().wrapping_sub(Arm64::SLED);
+    let pad = core::ptr::with_exposed_provenance::<u32>(site.wrapping_sub(4));
+    // SAFETY: a site lies in mapped text, with at least this crate's own functions before it, and text can be read.
+    let func = if is_landing_pad(unsafe { pad.read() }) { site.wrapping_sub(4) } else { site };
+    ENGINE.entry(FuncAddr::new(func), fregs);
+    if fregs.ip() == RETURN_EARLY {
+        // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
+        unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
+    }
+}
+
+/// Called by the return hooker with its register block.
+extern "C" fn fgraph_return_handler(fregs: &mut FtraceRegs) {
+    // SAFETY: the return hooker filled the block in its own frame.
+    unsafe { ENGINE.leave(fregs) };
+}
+
+/// Makes new text visible to instruction fetch of all cores: clean to the point of unification, then invalidate (Arm ARM
+/// B2.7.4.2). The addresses are of the executable mapping; data caches behave as physically tagged, so the lines that were
+/// written through the alias are the ones that get cleaned.
+pub(crate) fn flush(addr: usize, len: usize) {
+    // The smallest line there is; a larger one is only cleaned more than once.
+    const LINE: usize = 16;
+    let start = addr & !(LINE - 1);
+    for line in (start..addr + len).step_by(LINE) {
+        // SAFETY: cleaning a line by address changes no data; the address is mapped text.
+        unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: a barrier.
+    unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
+    for line in (start..addr + len).step_by(LINE) {
+        // SAFETY: invalidating an instruction line changes no data; the address is mapped text.
+        unsafe { asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: barriers.
+    unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
+}

@@ -1,0 +1,172 @@
+//! The one engine of an image: bound to the embedder's platform and to this machine. What an embedder calls is here.
+
+use core::ops::Range;
+
+use crate::addr::{FuncAddr, RetAddr};
+use crate::arch::{FtraceRegs, tramp};
+use crate::engine::{Engine, Error, Stats};
+use crate::filter::Filter;
+use crate::graph::GraphOps;
+use crate::ops::{Ops, OpsFlags};
+use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+use crate::site::{SiteReport, SiteSource};
+
+unsafe extern "Rust" {
+    // What `bind_platform!` defines.
+    safe fn __fgraph_context() -> Context;
+    safe fn __fgraph_cpu_id() -> usize;
+    safe fn __fgraph_clock_ns() -> u64;
+    safe fn __fgraph_task_id() -> u32;
+    safe fn __fgraph_preempt_disable();
+    safe fn __fgraph_preempt_enable();
+    fn __fgraph_write_text(addr: usize, bytes: &[u8]) -> Result<(), TextWriteError>;
+    safe fn __fgraph_sync_cores();
+    safe fn __fgraph_read(addr: usize, bytes: &mut [u8]) -> Result<(), ReadFault>;
+    safe fn __fgraph_fatal(why: Fatal) -> !;
+}
+
+/// The platform that was bound, by its symbols. Not generic, so all traced-path code is compiled here.
+#[derive(Debug)]
+pub(crate) enum Bound {}
+
+// SAFETY: every function is the one of the bound platform, whose implementor made these promises.
+unsafe impl Platform for Bound {
+    /// Not asked here: the binding gave it to the linker.
+    const CURRENT: CurrentTask = CurrentTask { register: TaskRegister::Gs, offset: 0 };
+
+    #[inline(always)]
+    fn context() -> Context {
+        __fgraph_context()
+    }
+    #[inline(always)]
+    fn cpu_id() -> usize {
+        __fgraph_cpu_id()
+    }
+    #[inline(always)]
+    fn clock_ns() -> u64 {
+        __fgraph_clock_ns()
+    }
+    #[inline(always)]
+    fn task_id() -> u32 {
+        __fgraph_task_id()
+    }
+    #[inline(always)]
+    fn preempt_disable() {
+        __fgraph_preempt_disable();
+    }
+    #[inline(always)]
+    fn preempt_enable() {
+        __fgraph_preempt_enable();
+    }
+    unsafe fn write_text(addr: usize, bytes: &[u8]) -> Result<(), TextWriteError> {
+        // SAFETY: the caller keeps the trait's contract.
+        unsafe { __fgraph_write_text(addr, bytes) }?;
+        tramp::flush(addr, bytes.len());
+        Ok(())
+    }
+    fn sync_cores() {
+        __fgraph_sync_cores();
+    }
+    fn read(addr: usize, bytes: &mut [u8]) -> Result<(), ReadFault> {
+        __fgraph_read(addr, bytes)
+    }
+    #[cold]
+    fn fatal(why: Fatal) -> ! {
+        __fgraph_fatal(why)
+    }
+}
+
+/// The graph as a user of entries.
+static GRAPH_OPS: Ops<FtraceRegs> = Ops::new(ftrace_graph_func, OpsFlags::empty(), Filter::ALL);
+
+pub(crate) static ENGINE: Engine<Bound, tramp::Live> = Engine::new(&GRAPH_OPS);
+
+/// The graph's callback among the `ftrace_ops`: asks the graph users about this call, and if one wants its return, replaces
+/// the return address in `fregs` by the return hooker.
+pub fn ftrace_graph_func(ip: FuncAddr, _parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, fregs: &mut FtraceRegs) {
+    ENGINE.graph_entry(ip, fregs, tramp::return_hooker());
+}
+
+/// Takes over the image's sites, checks every one of them, and prepares their text. Once, at start.
+///
+/// # Errors
+/// [`Error::Sites`] says what is wrong with the table or with a site; nothing was written to any text then, and tracing stays off
+/// for good, as it does when the platform fails to write ([`Error::Write`]). [`Error::AlreadyInitialised`].
+///
+/// # Safety
+/// 1. `source` describes this image: `entries` are its site table, `text` its text.
+/// 2. No task is preempted inside a traceable function's first instructions, and no other CPU runs one. Best before tasks
+///    and other CPUs are started.
+pub unsafe fn init(source: SiteSource) -> Result<SiteReport, Error> {
+    // SAFETY: 1. and 2. are the caller's; the trampolines are this crate's.
+    unsafe { ENGINE.init(source, tramp::trampolines()) }
+}
+
+/// Registers a user of function entries, and patches the functions it wants. Task context; may wait for another CPU that does
+/// the like.
+///
+/// # Errors
+/// Nothing is changed, except that after [`Error::Surprise`] and [`Error::Write`] tracing has stopped for good.
+pub fn register_ftrace_function(ops: &'static Ops<FtraceRegs>) -> Result<(), Error> {
+    ENGINE.register_ops(ops)
+}
+
+/// Takes a user of function entries out again. A callback that is under way on another CPU, or in a task preempted in it, may still
+/// finish after this.
+///
+/// # Errors
+/// [`Error::NotRegistered`]; and as for registering, but the user is out even so.
+pub fn unregister_ftrace_function(ops: &'static Ops<FtraceRegs>) -> Result<(), Error> {
+    ENGINE.unregister_ops(ops)
+}
+
+/// Registers a graph user. Tasks that have a shadow stack show up from now on.
+///
+/// # Errors
+/// As for [`register_ftrace_function`].
+pub fn register_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(), Error> {
+    ENGINE.register_graph(ops)
+}
+
+/// Takes a graph user out again. Calls that are under way still return through the return hooker, which must stay mapped as long
+/// as any task has frames; their returns are not told any more.
+///
+/// # Errors
+/// As for [`unregister_ftrace_function`].
+pub fn unregister_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(), Error> {
+    ENGINE.unregister_graph(ops)
+}
+
+/// Stops tracing for good, from any context: no callback is called any more, hooked calls still return. For a kernel that
+/// is about to panic.
+pub fn ftrace_kill() {
+    ENGINE.stop();
+}
+
+/// Whether tracing has stopped for good.
+pub fn is_dead() -> bool {
+    ENGINE.is_stopped()
+}
+
+/// Figures about the sites.
+pub fn stats() -> Stats {
+    ENGINE.stats()
+}
+
+/// The functions that can be traced, by ascending address.
+pub fn functions() -> impl Iterator<Item = FuncAddr> {
+    ENGINE.functions()
+}
+
+/// The addresses that a hooked function's return address is replaced by, and of the code around them: a stack walker that finds a
+/// return address in this range asks [`TaskTrace::frames`](crate::TaskTrace::frames) for the real one.
+pub fn trampoline_range() -> Range<usize> {
+    unsafe extern "C" {
+        static fgraph_trampolines_start: u8;
+        static fgraph_trampolines_stop: u8;
+    }
+    (&raw const fgraph_trampolines_start).addr()..(&raw const fgraph_trampolines_stop).addr()
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use tramp::{TrapResume, breakpoint};

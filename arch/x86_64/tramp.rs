@@ -1,0 +1,152 @@
+//! The x86_64 trampolines: the binding of `asm/x86_64`, and the functions they call.
+
+use core::arch::global_asm;
+
+use crate::addr::{FuncAddr, RetAddr, SiteAddr};
+use crate::arch::live::ENGINE;
+use crate::arch::x86_64::insn::{CALL_LEN, ENDBR64};
+use crate::arch::x86_64::offsets as o;
+use crate::arch::x86_64::patch::X86_64;
+use crate::arch::x86_64::regs::{FtraceRegs, RETURN_EARLY};
+use crate::engine::Trampolines;
+use crate::regs::Regs;
+use crate::site::Flavor;
+
+pub(crate) type Live = X86_64;
+
+/// Vector registers carry arguments and results exactly where the target lets Rust use them.
+const VECTORS: usize = if cfg!(target_feature = "sse") { o::VECTORS } else { 0 };
+
+global_asm!(
+    ".set FGRAPH_REGS_SIZE, {regs_size}",
+    ".set FGRAPH_REGS_RAX, {regs_rax}",
+    ".set FGRAPH_REGS_RCX, {regs_rcx}",
+    ".set FGRAPH_REGS_RDX, {regs_rdx}",
+    ".set FGRAPH_REGS_RSI, {regs_rsi}",
+    ".set FGRAPH_REGS_RDI, {regs_rdi}",
+    ".set FGRAPH_REGS_R8, {regs_r8}",
+    ".set FGRAPH_REGS_R9, {regs_r9}",
+    ".set FGRAPH_REGS_R10, {regs_r10}",
+    ".set FGRAPH_REGS_RBP, {regs_rbp}",
+    ".set FGRAPH_REGS_RSP, {regs_rsp}",
+    ".set FGRAPH_REGS_RIP, {regs_rip}",
+    ".set FGRAPH_REGS_SAVED, {regs_saved}",
+    ".set FGRAPH_REGS_TASK, {regs_task}",
+    ".set FGRAPH_REGS_RBX, {regs_rbx}",
+    ".set FGRAPH_REGS_R12, {regs_r12}",
+    ".set FGRAPH_REGS_R13, {regs_r13}",
+    ".set FGRAPH_REGS_R14, {regs_r14}",
+    ".set FGRAPH_REGS_R15, {regs_r15}",
+    ".set FGRAPH_REGS_RFLAGS, {regs_rflags}",
+    ".set FGRAPH_SAVED_ARGS, {saved_args}",
+    ".set FGRAPH_SAVED_REGS, {saved_regs}",
+    ".set FGRAPH_SAVED_RETURN, {saved_return}",
+    ".set FGRAPH_TASK_NEST, {task_nest}",
+    ".set FGRAPH_TASK_REFUSED, {task_refused}",
+    ".set FGRAPH_MAX_NEST, {max_nest}",
+    ".set FGRAPH_VECTORS, {vectors}",
+    include_str!("../../asm/x86_64/entry.s"),
+    include_str!("../../asm/x86_64/exit.s"),
+    regs_size = const o::REGS_SIZE,
+    regs_rax = const o::REGS_RAX,
+    regs_rcx = const o::REGS_RCX,
+    regs_rdx = const o::REGS_RDX,
+    regs_rsi = const o::REGS_RSI,
+    regs_rdi = const o::REGS_RDI,
+    regs_r8 = const o::REGS_R8,
+    regs_r9 = const o::REGS_R9,
+    regs_r10 = const o::REGS_R10,
+    regs_rbp = const o::REGS_RBP,
+    regs_rsp = const o::REGS_RSP,
+    regs_rip = const o::REGS_RIP,
+    regs_saved = const o::REGS_SAVED,
+    regs_task = const o::REGS_TASK,
+    regs_rbx = const o::REGS_RBX,
+    regs_r12 = const o::REGS_R12,
+    regs_r13 = const o::REGS_R13,
+    regs_r14 = const o::REGS_R14,
+    regs_r15 = const o::REGS_R15,
+    regs_rflags = const o::REGS_RFLAGS,
+    saved_args = const o::SAVED_ARGS,
+    saved_regs = const o::SAVED_REGS,
+    saved_return = const o::SAVED_RETURN,
+    task_nest = const o::TASK_NEST,
+    task_refused = const o::TASK_REFUSED,
+    max_nest = const o::TASK_MAX_NEST,
+    vectors = const VECTORS,
+    entry_handler = sym fgraph_entry_handler,
+    return_handler = sym fgraph_return_handler,
+);
+
+unsafe extern "C" {
+    fn fgraph_args_entry();
+    fn fgraph_regs_entry();
+    fn fgraph_return_early();
+    fn fgraph_return_hooker();
+    fn fgraph_trap_args_entry();
+    fn fgraph_trap_regs_entry();
+}
+
+pub(crate) fn trampolines() -> Trampolines {
+    Trampolines {
+        args: fgraph_args_entry as *const () as usize,
+        regs: fgraph_regs_entry as *const () as usize,
+    }
+}
+
+/// The address that hooked functions return to.
+#[inline]
+pub(crate) fn return_hooker() -> RetAddr {
+    RetAddr::new(fgraph_return_hooker as *const () as usize)
+}
+
+/// Called by the entry trampolines with their register block.
+extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
+    let site = fregs.ip().wrapping_sub(CALL_LEN);
+    let pad = core::ptr::with_exposed_provenance::<[u8; 4]>(site.wrapping_sub(ENDBR64.len()));
+    // SAFETY: a site lies in mapped text, with at least this crate's own functions before it, and text can be read.
+    let func = if unsafe { pad.read() } == ENDBR64 { site.wrapping_sub(ENDBR64.len()) } else { site };
+    ENGINE.entry(FuncAddr::new(func), fregs);
+    if fregs.ip() == RETURN_EARLY {
+        // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
+        unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
+    }
+}
+
+/// Called by the return hooker with its register block.
+extern "C" fn fgraph_return_handler(fregs: &mut FtraceRegs) {
+    // SAFETY: the return hooker filled the block in its own frame.
+    unsafe { ENGINE.leave(fregs) };
+}
+
+/// How to go on from a breakpoint trap (#BP) that hit a site which is being patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrapResume {
+    /// The new `rip`.
+    pub rip: usize,
+    /// The new `r11`.
+    pub r11: usize,
+}
+
+/// For the kernel's #BP handler: `rip` as the trap pushed it, one behind the INT3. `None` if the breakpoint is not one of ours:
+/// then it is the kernel's own business. Otherwise put both registers into the trap frame and return from the trap.
+///
+/// Any context, any stack; takes no lock. The handler itself, and all it runs before, must not be traced.
+///
+/// The site goes on as its new instruction would. A call needs the return address pushed, which a trap handler on the
+/// interrupted stack cannot do: the words below are its own frame. So the handler only loads r11, which nobody needs at a function's
+/// entry, and a stub pushes it.
+pub fn breakpoint(rip: usize) -> Option<TrapResume> {
+    let site = SiteAddr::new(rip.wrapping_sub(1));
+    let behind = site.get().wrapping_add(CALL_LEN);
+    let rip = match ENGINE.target_of(site)? {
+        Flavor::Off => behind,
+        Flavor::Args => fgraph_trap_args_entry as *const () as usize,
+        Flavor::Regs => fgraph_trap_regs_entry as *const () as usize,
+    };
+    Some(TrapResume { rip, r11: behind })
+}
+
+/// Makes new text visible to instruction fetch: on x86_64 the core synchronisation does it.
+#[inline]
+pub(crate) fn flush(_addr: usize, _len: usize) {}

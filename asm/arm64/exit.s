@@ -1,0 +1,55 @@
+// arm64 return hooker. As in x86_64/exit.s, but for what is said here.
+//
+// Who comes here: the `ret` of a function whose x30 was replaced at its entry.
+//
+// On arrival (S is sp, as at the function's entry: the frame's key)
+//   x0-x7    results (a structure of up to two words in x0 and x1)
+//   x8-x15   after functions of the preserve-most kind the caller relies on x9 to x15
+//   x29      the caller's frame pointer
+//   x16, x17, x30, flags   nobody's
+//
+// On leaving: x30 = the real return address, everything else as on arrival, results perhaps changed by callbacks.
+//
+// Stack while the handler runs
+//   S-8      this hooker's own address, then the real address as soon as it is known
+//   S-16     x29, the frame record; x29 points here
+//   ...      vector registers, if the target uses them
+//   sp       FtraceRegs
+
+    .balign 16
+    .globl fgraph_return_hooker
+    .type fgraph_return_hooker, %function
+fgraph_return_hooker:
+    sub     sp, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
+    adr     x30, fgraph_return_hooker
+    stp     x29, x30, [sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS]
+    stp     x9, x10, [sp, #FGRAPH_REGS_X + 8 * 9]
+    fgraph_save_scratch
+    stp     x29, x30, [sp, #FGRAPH_REGS_FP_LR]
+    add     x9, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
+    stp     x9, x30, [sp, #FGRAPH_REGS_SP_PC] // the key; pc until the handler knows better
+    .word   fgraph_current_read             // mrs x16, <the task's register>: written by the linker
+    ldr     x16, [x16, #:lo12:fgraph_current_offset] // this task's block
+    mov     x9, #FGRAPH_SAVED_RETURN
+    stp     x9, x16, [sp, #FGRAPH_REGS_SAVED_TASK]
+    fgraph_save_vectors
+    add     x29, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS
+
+    mov     x0, sp                          // the block
+    bl      {return_handler}                // writes the real address to S-8
+
+    fgraph_restore_vectors
+    fgraph_restore_scratch
+    ldp     x29, x30, [sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS]
+    add     sp, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
+    ret
+    .size fgraph_return_hooker, . - fgraph_return_hooker
+
+    .globl fgraph_trampolines_stop
+fgraph_trampolines_stop:
+
+    .purgem fgraph_save_scratch
+    .purgem fgraph_restore_scratch
+    .purgem fgraph_save_vectors
+    .purgem fgraph_restore_vectors
+    .popsection

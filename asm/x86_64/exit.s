@@ -1,0 +1,77 @@
+# x86_64 return hooker.
+#
+# Who comes here: the `ret` of a function whose return address was replaced. (A function entered by the balanced
+# way will return here with the same state.)
+#
+# On arrival (S is where the return address stood: the frame's key)
+#   rsp      S+8: the caller's, as behind its call
+#   rax rdx  results; everything else as the function left it: callee-saved registers the caller's, and after
+#            functions of the preserve-most kind the caller relies on all but r11
+#   r11, flags   nobody's (psABI 3.2.1: flags are not preserved across calls)
+#
+# On leaving: everything as on arrival, results perhaps changed by callbacks; rip = the real return address.
+#
+# Stack while the handler runs
+#   S        this hooker's own address, then the real address as soon as it is known: a walker finds the one
+#            translated by the frame on the shadow stack, or the other
+#   S-8      rbp, the frame record; rbp points here
+#   ...      vector registers, if the target uses them
+#   rsp      FtraceRegs
+#
+# S+8 is a multiple of 16 (psABI 3.2.2), so rsp is at the handler's call.
+
+    .balign 16
+    .globl fgraph_return_hooker
+    .type fgraph_return_hooker, @function
+fgraph_return_hooker:
+    .cfi_startproc
+    .cfi_def_cfa_offset 0
+    lea r11, [rip + fgraph_return_hooker]
+    push r11                                # S again
+    .cfi_adjust_cfa_offset 8
+    push rbp
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset rbp, 0
+    mov rbp, rsp
+    .cfi_def_cfa_register rbp
+    sub rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS
+
+    fgraph_save_scratch
+    mov rax, [rbp]
+    mov [rsp + FGRAPH_REGS_RBP], rax        # the caller's frame pointer
+    mov [rsp + FGRAPH_REGS_RIP], r11        # until the handler knows better
+    lea rax, [rbp + 16]
+    mov [rsp + FGRAPH_REGS_RSP], rax        # S+8
+    mov qword ptr [rsp + FGRAPH_REGS_SAVED], FGRAPH_SAVED_RETURN
+    mov r11, qword ptr gs:[fgraph_current_offset]
+    mov [rsp + FGRAPH_REGS_TASK], r11
+    fgraph_save_vectors
+
+    mov rdi, rsp                            # the block
+    call {return_handler}                   # writes the real address to S
+
+    fgraph_restore_vectors
+    fgraph_restore_scratch
+    mov r11, [rbp + 8]                      # the real address
+    mov rbp, [rbp]
+    .cfi_def_cfa rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
+    .cfi_restore rbp
+    add rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
+    .cfi_def_cfa_offset 0
+    # The function's `ret` used up the prediction of its call; so this return brings a call of its own, and those of
+    # the callers stay paired. No landing pad is needed at the target, as an indirect jump would.
+    call 2f
+    int3
+2:  mov [rsp], r11
+    ret
+    .cfi_endproc
+    .size fgraph_return_hooker, . - fgraph_return_hooker
+
+    .globl fgraph_trampolines_stop
+fgraph_trampolines_stop:
+
+    .purgem fgraph_save_scratch
+    .purgem fgraph_restore_scratch
+    .purgem fgraph_save_vectors
+    .purgem fgraph_restore_vectors
+    .popsection

@@ -1,0 +1,52 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Puts function names into a kernel image, lists its patch sites and checks it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fgraph",
+    version,
+    after_help = "Exit code: 0 fine, 1 something was found, 2 the input cannot be used."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write the names of all functions into the space that the kernel reserved with `symbol_space!`.
+    ///
+    /// The kernel must be linked and must still have its symbol table. Do this before it is stripped or
+    /// turned into a flat binary. The file is replaced as a whole, or not at all.
+    Embed {
+        /// Linked kernel, ELF for x86_64 or arm64.
+        kernel: PathBuf,
+        /// Where to write the result; KERNEL itself if not given.
+        #[arg(short, long, value_name = "OUT")]
+        output: Option<PathBuf>,
+    },
+    /// List the patch sites in the order of their table, and sum them up.
+    ///
+    /// Columns: address, the bytes that stand there, function and offset. `notrace` marks a site inside the
+    /// range that the tracer never patches.
+    Sites {
+        /// Kernel or object file, ELF for x86_64 or arm64.
+        kernel: PathBuf,
+        /// Show names as the symbol table has them.
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Find out whether a linked kernel can be traced: its sites, the range that stays untraced, its function
+    /// names.
+    Check {
+        /// Linked kernel, ELF for x86_64 or arm64.
+        kernel: PathBuf,
+        /// Do not ask for function names in the image.
+        #[arg(long)]
+        without_symbols: bool,
+    },
+}

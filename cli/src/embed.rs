@@ -1,0 +1,134 @@
+//! `fgraph embed`: function names into a linked kernel.
+//!
+//! Invariant: the file is replaced as a whole or stays as it was, and nothing outside the reserved space
+//! changes.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use fgraph::symbols::layout::{AT_CAPACITY, HEADER_LEN, SECTION};
+use fgraph::symbols::{Symbols, SymbolsError};
+
+use crate::image::{Image, Section};
+use crate::{Error, blob};
+
+/// What was embedded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Embedded {
+    /// Names, aliases included.
+    pub names: usize,
+    /// Functions left out because their name is not UTF-8 or is empty.
+    pub unnamed: usize,
+    /// Bytes used.
+    pub used: u64,
+    /// Bytes reserved.
+    pub capacity: u64,
+}
+
+impl fmt::Display for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} names in {} of {} bytes", self.names, self.used, self.capacity)?;
+        if self.unnamed != 0 {
+            write!(f, ", {} functions left out: their name is empty or not UTF-8", self.unnamed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The space that an image reserves: its section, and how many of its bytes are ours.
+///
+/// A space that has been filled before is as good as an empty one, even if its content is damaged: only the
+/// header counts.
+pub fn space<'i, 'd>(image: &'i Image<'d>) -> Result<(&'i Section<'d>, &'d [u8], u64), Error> {
+    let (_, section) = image.sections_named(SECTION).next().ok_or(Error::NoSpace)?;
+    let data = section.data.ok_or(Error::SpaceNotInFile)?;
+    if let Err(
+        error @ (SymbolsError::TooShort { .. } | SymbolsError::BadMagic(_) | SymbolsError::Version(_)),
+    ) = Symbols::parse(data)
+    {
+        return Err(Error::SpaceNotReserved(error));
+    }
+    let capacity = data.get(AT_CAPACITY..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
+    let capacity = u64::from_le_bytes(capacity);
+    let section_size = data.len() as u64;
+    if capacity < HEADER_LEN as u64 || capacity > section_size {
+        return Err(Error::SpaceCapacity { capacity, section: section_size });
+    }
+    Ok((section, data, capacity))
+}
+
+/// Makes the bytes that belong into an image's reserved space, and says where in the file they go.
+fn fill(file: &[u8]) -> Result<(Range<usize>, Vec<u8>, Embedded), Error> {
+    let image = Image::parse(file)?;
+    if !image.is_linked {
+        return Err(Error::NotLinked);
+    }
+    if !image.has_symbols {
+        return Err(Error::NoSymbolTable);
+    }
+    let (section, data, capacity) = space(&image)?;
+    let mut blob = blob::build(&image.functions, capacity)?;
+    let used = blob.len() as u64;
+    if used > capacity {
+        return Err(Error::SpaceTooSmall { have: capacity, need: used });
+    }
+    // The section's bytes were read from the file, so its range lies in the file, and the capacity in the
+    // range.
+    blob.resize(capacity as usize, 0);
+    let start = section.file_offset as usize;
+    debug_assert!(data.len() >= blob.len());
+    let names = image.functions.len();
+    Ok((
+        start..start + blob.len(),
+        blob,
+        Embedded { names, unnamed: image.unnamed_functions, used, capacity },
+    ))
+}
+
+/// Puts the names of an image's functions into the image.
+pub fn embed(file: &mut [u8]) -> Result<Embedded, Error> {
+    let (range, blob, embedded) = fill(file)?;
+    file[range].copy_from_slice(&blob);
+    Ok(embedded)
+}
+
+/// Puts the names of a kernel's functions into `output`, or into the kernel itself.
+pub fn embed_file(kernel: &Path, output: Option<&Path>) -> Result<Embedded, Error> {
+    let read_error = |error| Error::Read(kernel.to_owned(), error);
+    let mut file = fs::read(kernel).map_err(read_error)?;
+    let permissions = fs::metadata(kernel).map_err(read_error)?.permissions();
+    let embedded = embed(&mut file)?;
+    let output = output.unwrap_or(kernel);
+    replace(output, &file, permissions).map_err(|error| Error::Write(output.to_owned(), error))?;
+    Ok(embedded)
+}
+
+/// Writes beside the file and renames, so that whoever opens the file finds the old one or the new one.
+fn replace(path: &Path, content: &[u8], permissions: fs::Permissions) -> io::Result<()> {
+    // Renaming onto a symbolic link would replace the link and not the file.
+    let path = if path.exists() { fs::canonicalize(path)? } else { path.to_owned() };
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut temporary_name = std::ffi::OsString::from(".");
+    temporary_name.push(name);
+    temporary_name.push(format!(".fgraph-{}", process::id()));
+    let temporary = Temporary(path.with_file_name(temporary_name));
+
+    let mut file = File::options().write(true).create_new(true).open(&temporary.0)?;
+    file.write_all(content)?;
+    file.set_permissions(permissions)?;
+    file.sync_all()?;
+    fs::rename(&temporary.0, &path)
+}
+
+/// A file that does not stay. Once it has been renamed there is nothing left to remove.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

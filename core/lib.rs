@@ -1,0 +1,83 @@
+//! A kernel-style function-graph tracer: `ftrace_ops` dispatch, a per-task shadow stack of return addresses, and
+//! trampolines for arm64 and x86_64 that catch a function's entry and its return with its return registers.
+//!
+//! # How it is used
+//! 1. Build the kernel with `-Zpatchable-function-entry=5` (x86_64) or `=2` (arm64), and include the linker fragments of
+//!    [`linker`] in its linker script.
+//! 2. Implement [`Platform`] and bind it with [`bind_platform!`].
+//! 3. Keep a [`TaskTrace`] beside each task, with a shadow stack given by [`TaskTrace::give_stack`].
+//! 4. Call [`init`] once with the linker's site table, then register users: [`FtraceOps`] for entries, [`FgraphOps`] for entries and
+//!    returns.
+//!
+//! Nothing is allocated. `README.md` has a whole example, `DESIGN.md` the reasons.
+#![no_std]
+#![cfg_attr(test, expect(clippy::unwrap_used, reason = "tests"))]
+
+#[cfg(test)]
+extern crate std;
+#[cfg(test)]
+#[macro_use]
+extern crate alloc;
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("fgraph keeps addresses in 64-bit words");
+
+mod addr;
+#[path = "../arch/mod.rs"]
+mod arch;
+mod engine;
+mod filter;
+mod frame;
+mod graph;
+pub mod linker;
+pub mod machine;
+mod ops;
+mod platform;
+pub mod record;
+mod recursion;
+mod regs;
+mod shadow;
+mod site;
+#[cfg(feature = "symbols")]
+pub mod symbols;
+mod sync;
+mod task;
+#[cfg(test)]
+mod testing;
+pub mod text;
+
+pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
+pub use arch::{FtraceRegs, arm64, x86_64};
+pub use engine::{Engine, Error, Stats, Trampolines};
+pub use filter::{Filter, FuncSet};
+pub use frame::MAX_GRAPH_OPS;
+pub use graph::{EntryCall, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want};
+pub use ops::{Ops, OpsFlags, OpsFunc};
+pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+pub use regs::{Regs, Saved};
+pub use shadow::{FrameView, MAX_DATA_WORDS, StackError, Walk};
+pub use site::{Flavor, SiteError, SiteReport, SiteSource};
+pub use task::{TaskStats, TaskTrace};
+
+#[cfg(all(feature = "trampolines", target_arch = "x86_64"))]
+pub use arch::live::{TrapResume, breakpoint};
+#[cfg(feature = "trampolines")]
+pub use arch::tracer;
+
+#[cfg(feature = "trampolines")]
+pub use arch::live::{
+    ftrace_graph_func, ftrace_kill, functions, init, is_dead, register_ftrace_function,
+    register_ftrace_graph, stats, trampoline_range, unregister_ftrace_function, unregister_ftrace_graph,
+};
+
+/// A user of function entries, on this machine.
+pub type FtraceOps = Ops<FtraceRegs>;
+
+/// A user of the function graph, on this machine.
+pub type FgraphOps = GraphOps<FtraceRegs>;
+
+/// For the expansion of this crate's macros.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::arch::register_fits;
+}

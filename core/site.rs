@@ -1,0 +1,337 @@
+//! The table of patch sites: the compiler's addresses, sorted, and one word of state for each.
+//!
+//! It is built once, before tracing, from memory the embedder gives, and never moves again; so lookups need no lock and work
+//! from traps. State words are written by the control side under its lock, and read anywhere.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::addr::{FuncAddr, SiteAddr};
+use crate::machine::{Code, Layout, MAX_SLED, Machine};
+use crate::platform::Platform;
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// What a site's function needs, and so which trampoline its sled calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Flavor {
+    /// Not traced.
+    Off = 0,
+    /// The args trampoline.
+    Args = 1,
+    /// The regs trampoline.
+    Regs = 2,
+}
+
+impl Flavor {
+    const fn from_bits(bits: u64) -> Self {
+        match bits & 3 {
+            1 => Self::Args,
+            2 | 3 => Self::Regs,
+            _ => Self::Off,
+        }
+    }
+}
+
+const TARGET_SHIFT: u32 = 2;
+const NOTRACE: u64 = 1 << 4;
+const LAYOUT_SHIFT: u32 = 16;
+
+/// The state word of a site, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// What the text does.
+    pub(crate) current: Flavor,
+    /// What it will do when the update that is under way is done; the same as `current` when none is.
+    pub(crate) target: Flavor,
+    /// The site must not be patched.
+    pub(crate) notrace: bool,
+    pub(crate) layout: Layout,
+}
+
+impl State {
+    const fn encode(self) -> u64 {
+        self.current as u64
+            | (self.target as u64) << TARGET_SHIFT
+            | if self.notrace { NOTRACE } else { 0 }
+            | self.layout.0 << LAYOUT_SHIFT
+    }
+
+    const fn decode(word: u64) -> Self {
+        Self {
+            current: Flavor::from_bits(word),
+            target: Flavor::from_bits(word >> TARGET_SHIFT),
+            notrace: word & NOTRACE != 0,
+            layout: Layout(word >> LAYOUT_SHIFT),
+        }
+    }
+}
+
+/// Where an image's sites are: what the linker fragment placed, or what an embedder collected in another way.
+#[derive(Debug)]
+pub struct SiteSource {
+    /// The compiler's table: one address per instrumented function, in any order. It is sorted in place.
+    pub entries: &'static mut [usize],
+    /// One word for each entry, for the engine.
+    pub states: &'static mut [u64],
+    /// The kernel's text; entries outside are left out.
+    pub text: Range<usize>,
+    /// The part of the text that must not be traced: this crate's own functions, and what they call.
+    pub notrace: Range<usize>,
+}
+
+/// What was found in a site table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteReport {
+    /// Sites that can be traced.
+    pub sites: usize,
+    /// Sites in the notrace range.
+    pub notrace: usize,
+    /// Entries of 0 or all ones, which linkers leave for functions they dropped.
+    pub empty: usize,
+    /// Entries that stood there more than once.
+    pub duplicates: usize,
+    /// Entries that do not point into the text, or not to where an instruction can start.
+    pub outside: usize,
+    /// Whether the entries had to be sorted.
+    pub unsorted: bool,
+}
+
+/// A site table that cannot be traced with. Nothing was written to any text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SiteError {
+    /// There is no site.
+    NoSites {
+        /// What stood in the table.
+        report: SiteReport,
+    },
+    /// More entries than state words.
+    NoRoom {
+        /// Entries.
+        entries: usize,
+        /// State words.
+        states: usize,
+    },
+    /// The notrace range is empty or not within the text: the tracer would trace itself.
+    NoNotraceRange {
+        /// Its start.
+        start: usize,
+        /// Its end.
+        end: usize,
+    },
+    /// A site's bytes are not the sled of a compiler.
+    UnexpectedBytes {
+        /// The site.
+        site: SiteAddr,
+        /// What this machine expects there.
+        expected: &'static str,
+        /// What was found.
+        found: Code,
+    },
+    /// A site's bytes cannot be read.
+    Unreadable {
+        /// The site.
+        site: SiteAddr,
+    },
+}
+
+impl SiteError {
+    /// The site that is to blame, if it is one, so that the message can be given its function's name.
+    pub fn site(&self) -> Option<SiteAddr> {
+        match self {
+            Self::UnexpectedBytes { site, .. } | Self::Unreadable { site } => Some(*site),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SiteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSites { report } => {
+                f.write_str("there is no site to trace: ")?;
+                if report.empty + report.outside + report.notrace > 0 {
+                    write!(
+                        f,
+                        "the table has {} empty entries, {} outside the text, {} in the notrace range",
+                        report.empty, report.outside, report.notrace
+                    )
+                } else {
+                    f.write_str(
+                        "the table is empty (built without -Zpatchable-function-entry, or __patchable_function_entries \
+                         was dropped by the linker: include the linker fragment)",
+                    )
+                }
+            }
+            Self::NoRoom { entries, states } => {
+                write!(f, "{entries} sites but only {states} words for their state")
+            }
+            Self::NoNotraceRange { start, end } => write!(
+                f,
+                "the notrace range {start:#x}..{end:#x} is empty or not in the text: include the linker fragment, or the \
+                 tracer would trace itself"
+            ),
+            Self::UnexpectedBytes { site, expected, found } => {
+                write!(f, "unexpected bytes at site {site}: expected {expected}, found {found}")
+            }
+            Self::Unreadable { site } => write!(f, "the bytes at site {site} cannot be read"),
+        }
+    }
+}
+
+impl core::error::Error for SiteError {}
+
+/// The table, once built.
+#[derive(Debug)]
+pub(crate) struct SiteTable {
+    entries: AtomicPtr<usize>,
+    states: AtomicPtr<AtomicU64>,
+    /// 0 until built; then both pointers lead to this many elements that live for ever.
+    len: AtomicUsize,
+}
+
+impl SiteTable {
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: AtomicPtr::new(core::ptr::null_mut()),
+            states: AtomicPtr::new(core::ptr::null_mut()),
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sorts, checks and publishes the table. Writes no text. Called once; the caller sees to that.
+    pub(crate) fn build<M: Machine, P: Platform>(&self, source: SiteSource) -> Result<SiteReport, SiteError> {
+        let SiteSource { entries, states, text, notrace } = source;
+        let mut report = SiteReport::default();
+        if notrace.is_empty() || notrace.start < text.start || notrace.end > text.end {
+            return Err(SiteError::NoNotraceRange { start: notrace.start, end: notrace.end });
+        }
+
+        report.unsorted = !entries.is_sorted();
+        if report.unsorted {
+            entries.sort_unstable();
+        }
+        let mut kept = 0;
+        for i in 0..entries.len() {
+            let entry = entries[i];
+            if entry == 0 || entry == usize::MAX {
+                report.empty += 1;
+            } else if !is_code::<M>(entry, &text) {
+                report.outside += 1;
+            } else if kept > 0 && entries[kept - 1] == entry {
+                report.duplicates += 1;
+            } else {
+                entries[kept] = entry;
+                kept += 1;
+            }
+        }
+        let entries = &mut entries[..kept];
+        if states.len() < kept {
+            return Err(SiteError::NoRoom { entries: kept, states: states.len() });
+        }
+
+        for (entry, word) in entries.iter().zip(states.iter_mut()) {
+            let site = SiteAddr::new(*entry);
+            let notrace = notrace.contains(entry);
+            let layout = match read_site::<M, P>(site) {
+                // Nobody will write there, so nobody need understand it.
+                _ if notrace => Layout(0),
+                None => return Err(SiteError::Unreadable { site }),
+                Some((pad, sled)) => match M::decode(pad.as_slice(), sled.as_slice()) {
+                    Some(layout) => layout,
+                    None => {
+                        return Err(SiteError::UnexpectedBytes { site, expected: M::EXPECTED, found: sled });
+                    }
+                },
+            };
+            *word = State { current: Flavor::Off, target: Flavor::Off, notrace, layout }.encode();
+            if notrace {
+                report.notrace += 1;
+            } else {
+                report.sites += 1;
+            }
+        }
+        if report.sites == 0 {
+            return Err(SiteError::NoSites { report });
+        }
+
+        self.entries.store(entries.as_mut_ptr(), Ordering::Relaxed);
+        self.states.store(states.as_mut_ptr().cast(), Ordering::Relaxed);
+        self.len.store(kept, Ordering::Release);
+        Ok(report)
+    }
+
+    /// The sites, sorted; empty until built.
+    #[inline]
+    fn entries(&self) -> &[usize] {
+        let len = self.len.load(Ordering::Acquire);
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: `build` stored a pointer to `len` elements out of a `&'static mut [usize]` before it released `len`,
+        // and nothing writes them any more.
+        unsafe { core::slice::from_raw_parts(self.entries.load(Ordering::Relaxed), len) }
+    }
+
+    #[inline]
+    fn states(&self) -> &[AtomicU64] {
+        let len = self.len.load(Ordering::Acquire);
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: as in `entries`; `AtomicU64` has the layout of `u64`, and the words are accessed as atomics only from
+        // `build`'s release on.
+        unsafe { core::slice::from_raw_parts(self.states.load(Ordering::Relaxed), len) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    pub(crate) fn addr(&self, index: usize) -> SiteAddr {
+        SiteAddr::new(self.entries()[index])
+    }
+
+    pub(crate) fn state(&self, index: usize) -> State {
+        State::decode(self.states()[index].load(Ordering::Relaxed))
+    }
+
+    /// Control side only.
+    pub(crate) fn set_state(&self, index: usize, state: State) {
+        self.states()[index].store(state.encode(), Ordering::Release);
+    }
+
+    /// The site at exactly this address.
+    pub(crate) fn find(&self, site: SiteAddr) -> Option<usize> {
+        self.entries().binary_search(&site.get()).ok()
+    }
+
+    /// Every site that may be patched: its index, its address, its function and its state.
+    pub(crate) fn iter<M: Machine>(&self) -> impl Iterator<Item = (usize, SiteAddr, FuncAddr, State)> {
+        (0..self.len()).filter_map(|index| {
+            let state = self.state(index);
+            let site = self.addr(index);
+            (!state.notrace).then(|| (index, site, M::func(site, state.layout), state))
+        })
+    }
+}
+
+fn is_code<M: Machine>(addr: usize, text: &Range<usize>) -> bool {
+    let end = addr.checked_add(M::SLED);
+    addr.is_multiple_of(M::ALIGN) && text.start <= addr && end.is_some_and(|end| end <= text.end)
+}
+
+/// Reads the bytes before a site and those at it.
+pub(crate) fn read_site<M: Machine, P: Platform>(site: SiteAddr) -> Option<(Code, Code)> {
+    let mut pad = [0; MAX_SLED];
+    let mut sled = [0; MAX_SLED];
+    let pad = &mut pad[..M::PAD];
+    let sled = &mut sled[..M::SLED];
+    // Before the first function of the text there may be nothing to read: then there is no landing pad.
+    if P::read(site.get().wrapping_sub(M::PAD), pad).is_err() {
+        pad.fill(0);
+    }
+    P::read(site.get(), sled).ok()?;
+    Some((Code::new(pad), Code::new(sled)))
+}

@@ -1,0 +1,194 @@
+//! What the tracer keeps for one task: the block that the trampolines reach first.
+
+use crate::platform::Context;
+use crate::recursion::{Group, Guarded, Recursion};
+use crate::shadow::{Shadow, StackError, Walk};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// How many trampolines may be under way on one task at once: four contexts, twice each. A traced call that comes above
+/// it runs untraced. This is what ends the recursion when something that the tracer itself calls is traced by mistake.
+pub(crate) const MAX_NEST: u32 = 8;
+
+/// The trace block of one task (or of one CPU's idle task).
+///
+/// The embedder keeps one beside each task that is to be traced, for as long as the task runs, and lets
+/// [`Platform::CURRENT`](crate::Platform::CURRENT) lead to the current task's. A block is usable from the start; functions called in a task without a
+/// shadow stack reach `ftrace_ops`, but no graph users.
+///
+/// All fields are written by the task itself and interrupts on top of it only, except for the pause count.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct TaskTrace {
+    /// Trampolines under way; counted in assembly, before any Rust runs.
+    pub(crate) nest: AtomicU32,
+    recursion: Recursion,
+    pub(crate) shadow: Shadow,
+    /// Hooked calls that have not returned.
+    pub(crate) depth: AtomicU32,
+    pause: AtomicU32,
+    pub(crate) max_depth: AtomicU32,
+    /// Entries that found [`MAX_NEST`] trampolines under way; counted in assembly.
+    pub(crate) nest_refused: AtomicU64,
+    /// Calls that had no room on the shadow stack.
+    pub(crate) overrun: Counter,
+    /// Frames that nothing returned through.
+    pub(crate) abandoned: Counter,
+    /// Entries that the recursion guards kept out.
+    pub(crate) recursed: Counter,
+    /// Hooked calls.
+    pub(crate) calls: Counter,
+    /// Returns of hooked calls.
+    pub(crate) returns: Counter,
+}
+
+/// A count kept apart by context, so that what interrupts an increment increments another word: exact without an
+/// atomic read-modify-write on the traced path.
+#[derive(Debug)]
+pub(crate) struct Counter([AtomicU64; 4]);
+
+impl Counter {
+    const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; 4])
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, context: Context, n: u64) {
+        let word = &self.0[context as usize];
+        word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(|word| word.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Counters of one task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskStats {
+    /// Calls whose return was hooked.
+    pub calls: u64,
+    /// Hooked calls that returned.
+    pub returns: u64,
+    /// The deepest nesting of hooked calls.
+    pub max_depth: u32,
+    /// Hooked calls that have not returned yet.
+    pub depth: u32,
+    /// Calls that ran unhooked because the shadow stack was full.
+    pub overrun: u64,
+    /// Hooked calls left by a non-local jump, noticed at a later return.
+    pub abandoned: u64,
+    /// Calls that ran untraced because the tracer was in a callback already.
+    pub recursed: u64,
+}
+
+impl TaskTrace {
+    /// A block without a shadow stack.
+    pub const fn new() -> Self {
+        Self {
+            nest: AtomicU32::new(0),
+            recursion: Recursion::new(),
+            shadow: Shadow::new(),
+            depth: AtomicU32::new(0),
+            pause: AtomicU32::new(0),
+            max_depth: AtomicU32::new(0),
+            overrun: Counter::new(),
+            abandoned: Counter::new(),
+            nest_refused: AtomicU64::new(0),
+            recursed: Counter::new(),
+            calls: Counter::new(),
+            returns: Counter::new(),
+        }
+    }
+
+    /// Gives the task a shadow stack; a frame takes four words. From now on its calls reach graph users. Any task context.
+    ///
+    /// # Errors
+    /// [`StackError::AlreadyThere`] and [`StackError::BadSize`]; nothing is changed then.
+    pub fn give_stack(&self, words: &'static mut [usize]) -> Result<(), StackError> {
+        self.shadow.give(words)
+    }
+
+    /// Takes the shadow stack back.
+    ///
+    /// # Errors
+    /// [`StackError::InUse`] while hooked functions have not returned, [`StackError::NotThere`].
+    ///
+    /// # Safety
+    /// The task must not run traced code meanwhile: it is stopped or dead.
+    pub unsafe fn take_stack(&self) -> Result<&'static mut [usize], StackError> {
+        self.shadow.take()
+    }
+
+    /// Forgets what the task left on its shadow stack: it is dead, and none of its functions will return. Returns how many
+    /// frames were dropped; the memory can be taken back then. The counters stay.
+    ///
+    /// # Safety
+    /// The task must never run again.
+    pub unsafe fn forget_frames(&self) -> usize {
+        let mut dropped = 0;
+        while let Some(found) = self.shadow.newest().and_then(|newest| self.shadow.find(newest.key)) {
+            self.shadow.settle(found);
+            self.shadow.pop(found.frame);
+            dropped += found.abandoned + 1;
+        }
+        self.abandoned.add(Context::Task, dropped as u64);
+        self.depth.store(0, Ordering::Relaxed);
+        dropped
+    }
+
+    /// Whether the task has a shadow stack.
+    pub fn has_stack(&self) -> bool {
+        self.shadow.has_memory()
+    }
+
+    /// Keeps graph users from new calls of this task until [`resume`](Self::resume); calls that are hooked still return through
+    /// their hooks. Counts; any context.
+    pub fn pause(&self) {
+        self.pause.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Undoes one [`pause`](Self::pause). One too many does nothing.
+    pub fn resume(&self) {
+        let _ = self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+    }
+
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause.load(Ordering::Relaxed) != 0
+    }
+
+    /// The task's hooked calls that have not returned, newest first: from the task itself, from an interrupt on top of it,
+    /// or while it is stopped.
+    pub fn frames(&self) -> Walk<'_> {
+        self.shadow.walk()
+    }
+
+    /// The counters, each exact when the task is stopped.
+    pub fn stats(&self) -> TaskStats {
+        TaskStats {
+            calls: self.calls.sum(),
+            returns: self.returns.sum(),
+            max_depth: self.max_depth.load(Ordering::Relaxed),
+            depth: self.depth.load(Ordering::Relaxed),
+            overrun: self.overrun.sum(),
+            abandoned: self.abandoned.sum(),
+            recursed: self.recursed.sum() + self.nest_refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Takes a recursion guard; a refusal is counted.
+    #[inline]
+    pub(crate) fn enter(&self, group: Group, context: Context) -> Option<Guarded<'_>> {
+        let token = self.recursion.enter(group, context);
+        if token.is_none() {
+            self.recursed.add(context, 1);
+        }
+        token
+    }
+}
+
+impl Default for TaskTrace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
