@@ -1,0 +1,143 @@
+//! The boot tests: what only a machine can show. Each case is named for the behaviour it holds, prints one line, and
+//! leaves no user registered, so that any of them can run alone: `case=NAME`.
+
+mod change;
+mod depth;
+mod entry;
+mod probe;
+mod registers;
+mod tasks;
+mod text;
+mod toggle;
+
+use alloc::string::String;
+
+use crate::{
+    console::println,
+    machine::Exit,
+    tracing::{self, Named},
+};
+
+/// How a case ended that did not pass.
+pub enum Outcome {
+    /// What was not as it should be.
+    Failed(String),
+    /// Why this machine cannot run the case.
+    Skipped(&'static str),
+}
+
+impl From<String> for Outcome {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<fgraph::Error> for Outcome {
+    fn from(error: fgraph::Error) -> Self {
+        match error.site() {
+            Some(site) => Self::Failed(alloc::format!("{error} (in {})", Named(site.get()))),
+            None => Self::Failed(alloc::format!("{error}")),
+        }
+    }
+}
+
+/// What a case gives back.
+pub type CaseResult = Result<(), Outcome>;
+
+/// Fails the case with a message unless the condition holds.
+macro_rules! check {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::cases::Outcome::Failed(alloc::format!($($message)+)));
+        }
+    };
+}
+
+/// Fails the case unless both sides are equal.
+macro_rules! check_eq {
+    ($left:expr, $right:expr, $what:expr) => {
+        match (&$left, &$right) {
+            (left, right) => $crate::cases::check!(left == right, "{}: {left:x?} instead of {right:x?}", $what),
+        }
+    };
+}
+
+use {check, check_eq};
+
+type Case = (&'static str, fn() -> CaseResult);
+
+/// Every case, in the order of `test`. The last one ends all tracing.
+const CASES: &[Case] = &[
+    ("one_call_is_one_entry_and_one_return", entry::one_call_is_one_entry_and_one_return),
+    ("an_op_sees_ip_parent_and_arguments", entry::an_op_sees_ip_parent_and_arguments),
+    ("both_ends_of_every_call_are_seen_in_order", entry::both_ends_of_every_call_are_seen_in_order),
+    ("what_is_not_wanted_is_not_patched", entry::what_is_not_wanted_is_not_patched),
+    ("interrupt_handlers_are_traced_as_interrupts", entry::interrupt_handlers_are_traced_as_interrupts),
+    ("registers_come_through_args", registers::registers_come_through_args),
+    ("registers_come_through_regs", registers::registers_come_through_regs),
+    ("registers_come_through_args_and_return", registers::registers_come_through_args_and_return),
+    ("registers_come_through_regs_and_return", registers::registers_come_through_regs_and_return),
+    ("the_regs_flavour_shows_every_register", registers::the_regs_flavour_shows_every_register),
+    ("stack_arguments_and_wide_results_come_through", registers::stack_arguments_and_wide_results_come_through),
+    ("vector_registers_come_through", registers::vector_registers_come_through),
+    ("recursion_beyond_the_shadow_stack_is_counted", depth::recursion_beyond_the_shadow_stack_is_counted),
+    ("tail_calls_close_both_frames", depth::tail_calls_close_both_frames),
+    ("a_long_jump_leaves_its_frames_behind", depth::a_long_jump_leaves_its_frames_behind),
+    ("a_callback_that_calls_traced_code_ends", depth::a_callback_that_calls_traced_code_ends),
+    ("a_changed_return_value_takes_effect", change::a_changed_return_value_takes_effect),
+    ("a_changed_argument_takes_effect", change::a_changed_argument_takes_effect),
+    ("an_early_return_skips_the_function", change::an_early_return_skips_the_function),
+    ("an_early_return_is_still_a_return", change::an_early_return_is_still_a_return),
+    ("a_changed_ip_runs_another_function", change::a_changed_ip_runs_another_function),
+    ("preempted_calls_stay_with_their_tasks", tasks::preempted_calls_stay_with_their_tasks),
+    ("a_function_that_never_returns_harms_nobody", tasks::a_function_that_never_returns_harms_nobody),
+    ("a_task_may_die_with_frames_pending", tasks::a_task_may_die_with_frames_pending),
+    ("a_task_without_a_stack_runs_unhooked", tasks::a_task_without_a_stack_runs_unhooked),
+    ("a_paused_task_runs_unhooked", tasks::a_paused_task_runs_unhooked),
+    ("an_nmi_may_come_anywhere", tasks::an_nmi_may_come_anywhere),
+    ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),
+    ("trampolines_switch_under_load", toggle::trampolines_switch_under_load),
+    ("everything_is_traced_at_once", toggle::everything_is_traced_at_once),
+    ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
+    ("refusals_leave_everything_as_it_was", text::refusals_leave_everything_as_it_was),
+    ("changed_text_is_refused_by_name", text::changed_text_is_refused_by_name),
+];
+
+/// Runs the cases whose name is `only`, or all of them.
+pub fn run(only: Option<&str>) -> Exit {
+    match tracing::started() {
+        Ok(report) => println!("fgraph: {} sites, {} kept out", report.sites, report.notrace),
+        Err(error) => {
+            let named = error.site().map(|site| alloc::format!(" (in {})", Named(site.get())));
+            println!("FAIL start: {error}{}\n0 passed, 1 failed", named.unwrap_or_default());
+            return Exit::Failed;
+        }
+    }
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, case) in CASES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        match case() {
+            Ok(()) => {
+                passed += 1;
+                println!("ok {name}");
+            }
+            Err(Outcome::Failed(why)) => {
+                failed += 1;
+                println!("FAIL {name}: {why}");
+            }
+            Err(Outcome::Skipped(why)) => {
+                skipped += 1;
+                println!("skip {name}: {why}");
+            }
+        }
+    }
+    if passed + failed + skipped == 0 {
+        println!("FAIL: there is no case {}", only.unwrap_or_default());
+        failed = 1;
+    }
+    if skipped > 0 {
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+    } else {
+        println!("{passed} passed, {failed} failed");
+    }
+    if failed == 0 { Exit::Success } else { Exit::Failed }
+}

@@ -1,0 +1,73 @@
+//! The kernel command line: words separated by blanks, of which at most one says what to run.
+//!
+//! | word | what is run |
+//! | --- | --- |
+//! | `demo` | the demo, as without any word |
+//! | `test` | all boot tests |
+//! | `case=NAME` | the boot tests of that name |
+//! | `selfcheck` | the check of this kernel itself, without the tracer |
+//! | `crash=KIND` | one deliberate disaster, see [`Crash`] |
+
+use core::{fmt, str};
+
+use crate::crash::Crash;
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// The demo.
+    Demo,
+    /// All boot tests.
+    Test,
+    /// The boot tests of this name.
+    Case(&'a str),
+    /// The kernel's check of itself.
+    SelfCheck,
+    /// A deliberate disaster.
+    Crash(Crash),
+}
+
+/// What is wrong with a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error<'a> {
+    /// It is not UTF-8.
+    NotText,
+    /// Nothing here is called that.
+    UnknownWord(&'a str),
+    /// A second word says what to run.
+    SecondCommand(&'a str),
+}
+
+impl fmt::Display for Error<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotText => f.write_str("not UTF-8"),
+            Self::UnknownWord(word) => write!(f, "unknown word `{word}`"),
+            Self::SecondCommand(word) => write!(f, "`{word}` comes after another command"),
+        }
+    }
+}
+
+/// Finds out what to run.
+pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
+    let line = str::from_utf8(line).map_err(|_| Error::NotText)?;
+    let mut command = None;
+    for word in line.split_ascii_whitespace() {
+        if command.is_some() {
+            return Err(Error::SecondCommand(word));
+        }
+        command = Some(parse_word(word)?);
+    }
+    Ok(command.unwrap_or(Command::Demo))
+}
+
+fn parse_word(word: &str) -> Result<Command<'_>, Error<'_>> {
+    Ok(match (word, word.split_once('=')) {
+        ("demo", _) => Command::Demo,
+        ("test", _) => Command::Test,
+        ("selfcheck", _) => Command::SelfCheck,
+        (_, Some(("case", name))) if !name.is_empty() => Command::Case(name),
+        (_, Some(("crash", kind))) => Command::Crash(Crash::by_name(kind).ok_or(Error::UnknownWord(word))?),
+        _ => return Err(Error::UnknownWord(word)),
+    })
+}

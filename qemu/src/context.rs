@@ -1,0 +1,143 @@
+//! Which context this is: the nesting counts of the running task (`Task::counts`), preemption holds, and
+//! entering and leaving interrupts.
+//!
+//! Invariant: whoever raises a count lowers it before the context below continues, so a read-modify-write of
+//! plain loads and stores cannot lose an interrupt's update. All of it is outside tracing: the tracer's
+//! callbacks ask here, and the trap path runs it before the tracer could tell that it is in an interrupt.
+
+use core::sync::atomic::Ordering;
+
+use crate::{machine, sched};
+
+/// One preemption hold; bits 0-7.
+pub const PREEMPT_ONE: u32 = 1;
+/// One soft interrupt; bits 8-15.
+pub const SOFT_ONE: u32 = 1 << 8;
+/// All soft interrupts.
+pub const SOFT_MASK: u32 = 0xff << 8;
+/// One hard interrupt; bits 16-19.
+pub const HARD_ONE: u32 = 1 << 16;
+/// All hard interrupts.
+pub const HARD_MASK: u32 = 0xf << 16;
+/// One NMI; bits 20-23.
+pub const NMI_ONE: u32 = 1 << 20;
+/// All NMIs.
+pub const NMI_MASK: u32 = 0xf << 20;
+
+/// What kind of context runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// A task.
+    Task,
+    /// A soft interrupt.
+    Soft,
+    /// A hardware interrupt.
+    Hard,
+    /// An NMI.
+    Nmi,
+}
+
+/// What kind of context this is.
+#[inline(always)]
+pub fn level() -> Level {
+    match counts() {
+        counts if counts & NMI_MASK != 0 => Level::Nmi,
+        counts if counts & HARD_MASK != 0 => Level::Hard,
+        counts if counts & SOFT_MASK != 0 => Level::Soft,
+        _ => Level::Task,
+    }
+}
+
+/// The nesting counts of the running task; 0 is plain, preemptible task context.
+#[inline(always)]
+pub fn counts() -> u32 {
+    machine::current().counts.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn raise(one: u32) {
+    let counts = &machine::current().counts;
+    counts.store(counts.load(Ordering::Relaxed).wrapping_add(one), Ordering::Relaxed);
+}
+
+#[inline(always)]
+fn lower(one: u32) {
+    let counts = &machine::current().counts;
+    counts.store(counts.load(Ordering::Relaxed).wrapping_sub(one), Ordering::Relaxed);
+}
+
+/// Keeps this task on its CPU until the matching enable. Nests up to 255 deep.
+#[inline(always)]
+pub fn preempt_disable() {
+    raise(PREEMPT_ONE);
+}
+
+/// Ends a [`preempt_disable`] and switches to another task if that is due by now.
+#[inline(always)]
+pub fn preempt_enable() {
+    preempt_enable_no_resched();
+    if machine::per_cpu().need_resched.load(Ordering::Relaxed) {
+        preempt_schedule();
+    }
+}
+
+/// Ends a [`preempt_disable`] and leaves a switch that is due to the next interrupt. What a tracer uses.
+#[inline(always)]
+pub fn preempt_enable_no_resched() {
+    lower(PREEMPT_ONE);
+}
+
+/// Switches if this is plain task context with interrupts on.
+#[unsafe(link_section = ".text.notrace")]
+#[inline(never)]
+fn preempt_schedule() {
+    // An interrupt between these tests and the switch may do the switch itself; then there is one in vain.
+    if counts() == 0 && machine::irqs_enabled() {
+        sched::schedule();
+    }
+}
+
+/// Begins a soft interrupt: what a kernel does for interrupts later, with interrupts on. It is not preempted.
+#[inline(always)]
+pub fn soft_enter() {
+    raise(SOFT_ONE);
+}
+
+/// Ends a [`soft_enter`] and switches to another task if that is due by now.
+#[inline(always)]
+pub fn soft_exit() {
+    lower(SOFT_ONE);
+    if machine::per_cpu().need_resched.load(Ordering::Relaxed) {
+        preempt_schedule();
+    }
+}
+
+/// The trap entry calls this first, interrupts being off, when it has taken a hardware interrupt.
+#[inline(always)]
+pub fn irq_enter() {
+    raise(HARD_ONE);
+}
+
+/// The trap entry calls this last, interrupts still off and the interrupt acknowledged. It may switch to
+/// other tasks and come back much later, and on another CPU; the interrupted registers are on this task's
+/// stack.
+#[inline(always)]
+pub fn irq_exit() {
+    lower(HARD_ONE);
+    if counts() == 0 && machine::per_cpu().need_resched.load(Ordering::Relaxed) {
+        sched::schedule();
+    }
+}
+
+/// The trap entry calls this first when it has taken an NMI.
+#[inline(always)]
+pub fn nmi_enter() {
+    raise(NMI_ONE);
+}
+
+/// The trap entry calls this last when it has taken an NMI. Never switches: an NMI may have hit the
+/// scheduler.
+#[inline(always)]
+pub fn nmi_exit() {
+    lower(NMI_ONE);
+}

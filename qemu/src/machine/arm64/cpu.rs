@@ -1,0 +1,105 @@
+//! This CPU: its current task, its block, its interrupt mask. One or two instructions each, and outside
+//! tracing by being inlined everywhere.
+
+use core::{arch::asm, ptr};
+
+use crate::{percpu::PerCpu, sched::Task};
+
+/// What `DAIF` was.
+#[derive(Clone, Copy)]
+pub struct IrqState(u64);
+
+/// `DAIF.I`: interrupts are masked.
+const MASKED: u64 = 1 << 7;
+
+/// Makes `block` and `task` what [`per_cpu`] and [`current`] return on this CPU.
+#[inline(always)]
+pub fn init_cpu(block: &'static PerCpu, task: &'static Task) {
+    // SAFETY: both registers are for this alone. A memory clobber, so that no `current` moves in front of it.
+    unsafe {
+        asm!(
+            "msr tpidr_el1, {block}",
+            "msr sp_el0, {task}",
+            block = in(reg) ptr::from_ref(block),
+            task = in(reg) ptr::from_ref(task),
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The block of the CPU this runs on. Only meaningful while the caller cannot migrate.
+#[inline(always)]
+pub fn per_cpu() -> &'static PerCpu {
+    let block: *const PerCpu;
+    // SAFETY: reads a register. Not `pure`: after a preemption another CPU may answer.
+    unsafe { asm!("mrs {}, tpidr_el1", out(reg) block, options(nomem, nostack, preserves_flags)) };
+    // SAFETY: `init_cpu` stored a reference to a static before anything asked.
+    unsafe { &*block }
+}
+
+/// The running task. One instruction, so a migration cannot tear it.
+#[inline(always)]
+pub fn current() -> &'static Task {
+    let task: *const Task;
+    // SAFETY: reads a register. `pure`, because for the code of one task the answer never changes.
+    unsafe { asm!("mrs {}, sp_el0", out(reg) task, options(pure, readonly, nostack, preserves_flags)) };
+    // SAFETY: `init_cpu` and `switch` store references to tasks, which live for ever, before anything asked.
+    unsafe { &*task }
+}
+
+/// Masks interrupts; the result says whether they were masked.
+#[inline(always)]
+pub fn irqs_off() -> IrqState {
+    let state;
+    // SAFETY: masking interrupts breaks nothing. A memory clobber: what follows must not move in front of it.
+    unsafe { asm!("mrs {}, daif", "msr daifset, #2", out(reg) state, options(nostack, preserves_flags)) };
+    IrqState(state)
+}
+
+/// Makes the mask what it was.
+#[inline(always)]
+pub fn irqs_restore(state: IrqState) {
+    // SAFETY: the value was read from the same register. A memory clobber: what precedes must not move behind
+    //         it.
+    unsafe { asm!("msr daif, {}", in(reg) state.0, options(nostack, preserves_flags)) };
+}
+
+/// Unmasks interrupts, fast interrupts and system errors.
+#[inline(always)]
+pub fn irqs_on() {
+    // SAFETY: the vectors are installed before anything unmasks.
+    unsafe { asm!("msr daifclr, #7", options(nostack, preserves_flags)) };
+}
+
+/// Whether interrupts are unmasked.
+#[inline(always)]
+pub fn irqs_enabled() -> bool {
+    let state: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mrs {}, daif", out(reg) state, options(nomem, nostack, preserves_flags)) };
+    state & MASKED == 0
+}
+
+/// Sleeps until an interrupt; interrupts are on.
+#[inline(always)]
+pub fn wait_for_interrupt() {
+    // SAFETY: waits; an interrupt handler may have changed memory when it is over.
+    unsafe { asm!("wfi", options(nostack, preserves_flags)) };
+}
+
+/// Would send an NMI to this CPU; there are none on this machine yet.
+#[inline(always)]
+pub fn nmi_self() -> bool {
+    false
+}
+
+/// Would make `hook` what is told of each NMI; there are none on this machine yet.
+#[inline(always)]
+pub fn set_nmi_hook(_hook: fn(&mut super::TrapFrame)) {}
+
+/// Returns when every CPU has executed a context-synchronising instruction. There is one CPU.
+#[inline(always)]
+pub fn sync_cores() {
+    // SAFETY: a barrier.
+    unsafe { asm!("isb", options(nostack, preserves_flags)) };
+}

@@ -1,0 +1,260 @@
+//! Exceptions: the vectors, the frame that is saved, and what is done with each kind.
+//!
+//! Everything here is outside tracing but the functions called between `irq_enter` and `irq_exit`. A trap
+//! saves the interrupted registers on the stack of the task it interrupted, behind a frame record, so that a
+//! walk along frame pointers goes through it into the interrupted function.
+
+use core::{
+    arch::{asm, global_asm},
+    mem::{offset_of, size_of},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use super::gic;
+use crate::{
+    console::emergency,
+    context,
+    machine::{self, Exit},
+    panic,
+};
+
+/// The registers of an interrupted context, as the trap entry leaves them on the stack.
+#[repr(C)]
+pub struct TrapFrame {
+    /// x0 to x30.
+    x: [u64; 31],
+    /// The stack pointer when the trap came.
+    sp: u64,
+    /// `ELR_EL1`: where the trap came, and where it returns to.
+    pc: u64,
+    /// `SPSR_EL1`.
+    pstate: u64,
+    /// The frame record: the interrupted frame pointer, and `pc` as the return address. x29 points here in
+    /// the handlers.
+    record: [u64; 2],
+}
+
+const _: () = assert!(size_of::<TrapFrame>() == 288 && size_of::<TrapFrame>().is_multiple_of(16));
+const _: () = assert!(offset_of!(TrapFrame, sp) == offset_of!(TrapFrame, x) + 31 * 8);
+const _: () = assert!(offset_of!(TrapFrame, pstate) == offset_of!(TrapFrame, pc) + 8);
+
+impl TrapFrame {
+    /// Where the context was interrupted.
+    #[inline(always)]
+    pub fn ip(&self) -> usize {
+        self.pc as usize
+    }
+
+    /// Its stack pointer.
+    #[inline(always)]
+    pub fn sp(&self) -> usize {
+        self.sp as usize
+    }
+
+    /// Its frame pointer.
+    #[inline(always)]
+    pub fn fp(&self) -> usize {
+        self.x[29] as usize
+    }
+}
+
+// Each vector has 32 instructions. All of them save x0 and x1, say in x0 which vector they are and in x1
+// which handler is theirs, and share the rest. SP_EL1 is the interrupted task's stack, 16-aligned by
+// SCTLR_EL1.SA.
+//
+//   interrupted sp ->  +---------------------------+
+//                      | record: x29, ELR          |  <- x29 in the handler
+//                      | pc, pstate                |
+//                      | x30, sp                   |
+//                      | x0 ... x29                |
+//               sp ->  +---------------------------+  = &TrapFrame
+//
+// The handler is called as handler(x0: &mut TrapFrame, x1: vector), all exceptions masked, and returns so.
+global_asm!(
+    ".set FRAME_SIZE, {size}",
+    ".set FRAME_X, {x}",
+    ".set FRAME_SP, {sp}",
+    ".set FRAME_PC, {pc}",
+    ".set FRAME_RECORD, {record}",
+
+    ".macro fgraph_demo_vector number, handler",
+    ".balign 128",
+    "    sub  sp, sp, #FRAME_SIZE",
+    "    stp  x0, x1, [sp, #FRAME_X]",
+    "    mov  x0, #\\number",
+    "    adr  x1, \\handler",
+    "    b    2f",
+    ".endm",
+
+    ".pushsection .text.notrace.vectors, \"ax\", %progbits",
+    ".global fgraph_demo_vectors",
+    ".type fgraph_demo_vectors, %function",
+    ".balign 2048",
+    "fgraph_demo_vectors:",
+    // With SP_EL0, which is never the stack pointer here.
+    "    fgraph_demo_vector 0, {unexpected}",
+    "    fgraph_demo_vector 1, {unexpected}",
+    "    fgraph_demo_vector 2, {unexpected}",
+    "    fgraph_demo_vector 3, {unexpected}",
+    // From this kernel.
+    "    fgraph_demo_vector 4, {sync}",
+    "    fgraph_demo_vector 5, {irq}",
+    "    fgraph_demo_vector 6, {unexpected}",
+    "    fgraph_demo_vector 7, {unexpected}",
+    // From EL0, of which there is none, 64 bits and 32 bits.
+    "    fgraph_demo_vector 8, {unexpected}",
+    "    fgraph_demo_vector 9, {unexpected}",
+    "    fgraph_demo_vector 10, {unexpected}",
+    "    fgraph_demo_vector 11, {unexpected}",
+    "    fgraph_demo_vector 12, {unexpected}",
+    "    fgraph_demo_vector 13, {unexpected}",
+    "    fgraph_demo_vector 14, {unexpected}",
+    "    fgraph_demo_vector 15, {unexpected}",
+    ".balign 128",
+
+    "2:  stp  x2, x3, [sp, #FRAME_X + 8 * 2]",
+    "    stp  x4, x5, [sp, #FRAME_X + 8 * 4]",
+    "    stp  x6, x7, [sp, #FRAME_X + 8 * 6]",
+    "    stp  x8, x9, [sp, #FRAME_X + 8 * 8]",
+    "    stp  x10, x11, [sp, #FRAME_X + 8 * 10]",
+    "    stp  x12, x13, [sp, #FRAME_X + 8 * 12]",
+    "    stp  x14, x15, [sp, #FRAME_X + 8 * 14]",
+    "    stp  x16, x17, [sp, #FRAME_X + 8 * 16]",
+    "    stp  x18, x19, [sp, #FRAME_X + 8 * 18]",
+    "    stp  x20, x21, [sp, #FRAME_X + 8 * 20]",
+    "    stp  x22, x23, [sp, #FRAME_X + 8 * 22]",
+    "    stp  x24, x25, [sp, #FRAME_X + 8 * 24]",
+    "    stp  x26, x27, [sp, #FRAME_X + 8 * 26]",
+    "    stp  x28, x29, [sp, #FRAME_X + 8 * 28]",
+    "    add  x9, sp, #FRAME_SIZE",
+    "    mrs  x10, elr_el1",
+    "    mrs  x11, spsr_el1",
+    "    stp  x30, x9, [sp, #FRAME_X + 8 * 30]",  // x30 and the interrupted sp
+    "    stp  x10, x11, [sp, #FRAME_PC]",
+    "    stp  x29, x10, [sp, #FRAME_RECORD]",
+    "    add  x29, sp, #FRAME_RECORD",            // the frame chain goes on into the interrupted function
+    "    mov  x9, x1",
+    "    mov  x1, x0",                            // vector
+    "    mov  x0, sp",                            // frame
+    "    blr  x9",
+
+    "    ldp  x10, x11, [sp, #FRAME_PC]",
+    "    msr  elr_el1, x10",                      // nothing may trap from here on, and nothing does
+    "    msr  spsr_el1, x11",
+    "    ldr  x30, [sp, #FRAME_X + 8 * 30]",
+    "    ldp  x28, x29, [sp, #FRAME_X + 8 * 28]",
+    "    ldp  x26, x27, [sp, #FRAME_X + 8 * 26]",
+    "    ldp  x24, x25, [sp, #FRAME_X + 8 * 24]",
+    "    ldp  x22, x23, [sp, #FRAME_X + 8 * 22]",
+    "    ldp  x20, x21, [sp, #FRAME_X + 8 * 20]",
+    "    ldp  x18, x19, [sp, #FRAME_X + 8 * 18]",
+    "    ldp  x16, x17, [sp, #FRAME_X + 8 * 16]",
+    "    ldp  x14, x15, [sp, #FRAME_X + 8 * 14]",
+    "    ldp  x12, x13, [sp, #FRAME_X + 8 * 12]",
+    "    ldp  x10, x11, [sp, #FRAME_X + 8 * 10]",
+    "    ldp  x8, x9, [sp, #FRAME_X + 8 * 8]",
+    "    ldp  x6, x7, [sp, #FRAME_X + 8 * 6]",
+    "    ldp  x4, x5, [sp, #FRAME_X + 8 * 4]",
+    "    ldp  x2, x3, [sp, #FRAME_X + 8 * 2]",
+    "    ldp  x0, x1, [sp, #FRAME_X]",
+    "    add  sp, sp, #FRAME_SIZE",
+    "    eret",
+    "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
+    ".popsection",
+    size = const size_of::<TrapFrame>(),
+    x = const offset_of!(TrapFrame, x),
+    sp = const offset_of!(TrapFrame, sp),
+    pc = const offset_of!(TrapFrame, pc),
+    record = const offset_of!(TrapFrame, record),
+    sync = sym handle_sync,
+    irq = sym handle_irq,
+    unexpected = sym handle_unexpected,
+);
+
+unsafe extern "C" {
+    /// The vector table; not a function to call.
+    pub(super) fn fgraph_demo_vectors();
+}
+
+/// A hardware interrupt.
+#[unsafe(link_section = ".text.notrace")]
+extern "C" fn handle_irq(_frame: &mut TrapFrame, _vector: u64) {
+    context::irq_enter();
+    gic::dispatch();
+    context::irq_exit();
+}
+
+/// A synchronous exception: a fault, or a breakpoint. None has a use yet.
+#[unsafe(link_section = ".text.notrace")]
+extern "C" fn handle_sync(frame: &mut TrapFrame, _vector: u64) {
+    let (syndrome, address) = syndrome();
+    let class = syndrome >> 26 & 0x3f;
+    let what = match class {
+        0x00 => "undefined instruction",
+        0x07 => "floating point",
+        0x0e => "illegal execution state",
+        0x15 => "system call",
+        0x21 => "instruction fetch fault",
+        0x22 => "misaligned pc",
+        0x25 if syndrome & 1 << 6 != 0 => "write fault",
+        0x25 => "read fault",
+        0x26 => "misaligned sp",
+        0x3c => "breakpoint",
+        _ => "exception",
+    };
+    die(frame, what, syndrome, address)
+}
+
+/// An exception for which there is no reason at all.
+#[unsafe(link_section = ".text.notrace")]
+extern "C" fn handle_unexpected(frame: &mut TrapFrame, vector: u64) {
+    let what = match vector {
+        0..4 => "exception on SP_EL0",
+        6 => "fast interrupt",
+        7 => "system error",
+        _ => "exception from EL0",
+    };
+    let (syndrome, address) = syndrome();
+    die(frame, what, syndrome, address)
+}
+
+/// `ESR_EL1` and `FAR_EL1`.
+#[inline(always)]
+fn syndrome() -> (u64, u64) {
+    let (syndrome, address);
+    // SAFETY: reads two registers.
+    unsafe {
+        asm!("mrs {}, esr_el1", "mrs {}, far_el1", out(reg) syndrome, out(reg) address,
+            options(nomem, nostack, preserves_flags));
+    }
+    (syndrome, address)
+}
+
+/// Something is being reported already.
+static DYING: AtomicBool = AtomicBool::new(false);
+
+/// Shows everything and leaves QEMU.
+#[unsafe(link_section = ".text.notrace")]
+fn die(frame: &TrapFrame, what: &str, syndrome: u64, address: u64) -> ! {
+    if DYING.swap(true, Ordering::Relaxed) {
+        machine::exit(Exit::Crashed);
+    }
+    emergency!("trap: {what} at {:#018x}, address {address:#018x}, syndrome {syndrome:#010x}", frame.ip());
+    if syndrome >> 26 & 0x3f == 0x3c {
+        emergency!("  brk {:#x}", syndrome & 0xffff);
+    }
+    let mut number = 0;
+    while number < 30 {
+        emergency!(
+            "  x{:<2} {:#018x}  x{:<2} {:#018x}",
+            number,
+            frame.x[number],
+            number + 1,
+            frame.x[number + 1]
+        );
+        number += 2;
+    }
+    emergency!("  x30 {:#018x}  sp  {:#018x}  pstate {:#010x}", frame.x[30], frame.sp, frame.pstate);
+    panic::trap_context(frame);
+    machine::exit(Exit::Crashed);
+}

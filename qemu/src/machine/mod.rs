@@ -1,0 +1,56 @@
+//! What a machine must supply to the demo kernel. Both machines have the same file names and the same functions; this
+//! file is the list, and everything above it is portable.
+//!
+//! | name | what it is |
+//! | --- | --- |
+//! | `kernel.ld` | the linker script, given to the linker by `build.rs`. Symbols: `__text_start`, `__text_end`; `__fgraph_text_start`, `__fgraph_text_stop` around `.text.notrace`; `__fgraph_sites_start`, `__fgraph_sites_stop` around `__patchable_function_entries` |
+//! | `boot` | `_start`: from the machine's reset or loader state to [`crate::kernel_main`] on the boot stack, in 64-bit mode, with the MMU and caches on, traps installed, interrupts masked |
+//! | `init_cpu(&'static PerCpu, &'static Task)` | makes the per-CPU block and the current task reachable on this CPU; called once, by [`crate::sched::init_cpu`], before anything uses either |
+//! | `per_cpu() -> &'static PerCpu` | the block of the CPU this runs on. Only meaningful while the caller cannot migrate |
+//! | `current() -> &'static Task` | the running task, read in one instruction, so that a migration cannot tear it |
+//! | `console_write(&[u8])` | writes bytes to the serial line, polling; usable from any context, panic included |
+//! | `exit(Exit) -> !` | leaves QEMU with the exit code that `Exit` stands for: 33, 35 or 37. Comes from any context, and again if leaving itself traps |
+//! | `command_line(&mut [u8]) -> usize` | copies the kernel command line without the kernel's own file name, returns its length |
+//! | `irqs_off() -> IrqState`, `irqs_restore(IrqState)`, `irqs_on()`, `irqs_enabled() -> bool` | the interrupt mask of this CPU; `IrqState` is `Copy`. Those that change it are compiler barriers |
+//! | `wait_for_interrupt()` | sleeps until an interrupt; interrupts are on |
+//! | `clock_ns() -> u64` | monotonic nanoseconds since boot, one register read and one multiplication, no lock |
+//! | `timer_start(hz: u32)` | starts the periodic interrupt of this CPU: [`crate::context::irq_enter`], acknowledge, [`crate::sched::tick`], [`crate::context::irq_exit`] as the last thing, which may switch tasks |
+//! | `timer_set_hz(hz: u32)` | changes its rate |
+//! | `nmi_self()` | x86_64: an NMI to this CPU; arm64: not possible yet, returns `false` |
+//! | `set_nmi_hook(fn(&mut TrapFrame))` | makes this what is told of each NMI, between `nmi_enter` and `nmi_exit` |
+//! | `switch(prev: &'static Task, next: &'static Task)` | interrupts are off; saves the callee-saved registers on prev's stack, changes stack and current task, returns as `next` |
+//! | `prepare_stack(top: usize, entry: extern "C" fn() -> !) -> usize` | builds the frame from which `switch` starts a new task; returns the saved stack pointer |
+//! | `text_range() -> Range<usize>` | the executable mapping of the kernel's text |
+//! | `text_alias(usize) -> *mut u8` | the writable alias of a text address; nothing is writable and executable through one mapping |
+//! | `sync_cores()` | every CPU has executed a context-synchronising instruction when it returns |
+//! | `readable(addr: usize, len: usize) -> bool` | whether these bytes are memory that can be read without a fault or an effect; true for no bytes |
+//! | `TrapFrame` | the registers of an interrupted context, `ip()`, `sp()`, `fp()`; the trap entry builds a frame record, so that a walk along frame pointers goes through it |
+//!
+//! A fault that nothing handles shows all registers by `emergency!`, then calls [`crate::panic::trap_context`] and exits with
+//! [`Exit::Crashed`]. What a tracer's callbacks call, and the trap path, is outside tracing (see the crate's head): tiny
+//! functions are `#[inline(always)]`, others carry `#[unsafe(link_section = ".text.notrace")]`.
+
+use cfg_if::cfg_if;
+
+cfg_if! {
+    if #[cfg(target_arch = "aarch64")] {
+        mod arm64;
+        pub use arm64::*;
+    } else if #[cfg(target_arch = "x86_64")] {
+        mod x86_64;
+        pub use x86_64::*;
+    } else {
+        compile_error!("the demo kernel runs on aarch64 and x86_64");
+    }
+}
+
+/// How the kernel ends; `qemu/run` makes 0, 1 and 2 of it. Every variant has an exit code of its own for whoever started QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything that was asked for was done.
+    Success,
+    /// A test case failed.
+    Failed,
+    /// A panic, or a fault that nothing handles.
+    Crashed,
+}

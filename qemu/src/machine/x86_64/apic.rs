@@ -1,0 +1,118 @@
+//! The interrupt controller: the local APIC of each CPU, through its registers in memory. The two 8259 of
+//! old are masked, and nothing uses an I/O APIC.
+
+use core::{hint, ptr};
+
+use super::{clock, memory, port::Port};
+use crate::console::println;
+
+// SAFETY: the mask registers of both 8259, which keep their interrupts from everybody.
+const PIC_MASKS: [Port; 2] = unsafe { [Port::new(0x21), Port::new(0xa1)] };
+
+/// Vectors of the interrupts that the APIC makes itself.
+const TIMER: usize = 0xec;
+const ERROR: usize = 0xfe;
+/// What the APIC delivers when the interrupt it announced has gone; nobody acknowledges it.
+const SPURIOUS: usize = 0xff;
+
+/// Registers, by their offset; Intel SDM volume 3, 12.4.1.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Register {
+    Id = 0x20,
+    TaskPriority = 0x80,
+    EndOfInterrupt = 0xb0,
+    Spurious = 0xf0,
+    CommandLow = 0x300,
+    CommandHigh = 0x310,
+    Timer = 0x320,
+    /// The line on which an 8259 would interrupt.
+    Line0 = 0x350,
+    /// The line of NMIs from outside.
+    Line1 = 0x360,
+    Error = 0x370,
+    TimerInitialCount = 0x380,
+    TimerCount = 0x390,
+    TimerDivide = 0x3e0,
+}
+
+const ENABLED: u32 = 1 << 8;
+const MASKED: u32 = 1 << 16;
+const DELIVER_NMI: u32 = 0b100 << 8;
+const COMMAND_PENDING: u32 = 1 << 12;
+const COMMAND_ASSERT: u32 = 1 << 14;
+/// The timer counts every 16th cycle of its clock.
+const TIMER_DIVIDE_16: u32 = 0b0011;
+
+#[inline(always)]
+fn read(register: Register) -> u32 {
+    let address = memory::APIC + register as usize;
+    // SAFETY: a register of the APIC, mapped as device memory; reading those above has no effect.
+    unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() }
+}
+
+#[inline(always)]
+fn write(register: Register, value: u32) {
+    let address = memory::APIC + register as usize;
+    // SAFETY: as for `read`; the values written here configure and send interrupts whose handlers exist, and
+    //         touch no memory.
+    unsafe { ptr::with_exposed_provenance_mut::<u32>(address).write_volatile(value) }
+}
+
+/// Sets this CPU's APIC up; the timer does not interrupt yet. The firmware has enabled it as such. Called by
+/// the boot code.
+pub(super) fn init() {
+    for port in PIC_MASKS {
+        port.write(0xff);
+    }
+    write(Register::TaskPriority, 0);
+    write(Register::Line0, MASKED);
+    write(Register::Line1, DELIVER_NMI);
+    write(Register::Error, ERROR as u32);
+    write(Register::Timer, MASKED | TIMER as u32);
+    write(Register::TimerDivide, TIMER_DIVIDE_16);
+    write(Register::Spurious, ENABLED | SPURIOUS as u32);
+}
+
+/// Lets the timer of this CPU interrupt.
+pub(super) fn enable_timer() {
+    write(Register::Timer, TIMER as u32);
+}
+
+/// Makes the timer interrupt once, after `count` of its cycles, and forget what it was set to before.
+#[inline(always)]
+pub(super) fn set_timer(count: u32) {
+    write(Register::TimerInitialCount, count);
+}
+
+/// How many cycles the timer has left.
+#[inline(always)]
+pub(super) fn timer_count() -> u32 {
+    read(Register::TimerCount)
+}
+
+/// Sends an NMI to this CPU and says that it did. It has come when this returns, except that a second one
+/// waits for the end of a handler that is running.
+#[unsafe(link_section = ".text.notrace")]
+pub fn nmi_self() -> bool {
+    // By number, because the shorthand for oneself cannot send NMIs (Intel SDM volume 3, table 12-1). An
+    // interrupt between the two writes could send something itself; none does.
+    write(Register::CommandHigh, read(Register::Id));
+    write(Register::CommandLow, DELIVER_NMI | COMMAND_ASSERT);
+    while read(Register::CommandLow) & COMMAND_PENDING != 0 {
+        hint::spin_loop();
+    }
+    true
+}
+
+/// Handles the interrupt `vector` and says so, so that the caller may switch to another task.
+#[inline(never)] // its caller is outside tracing, and this need not be
+pub(super) fn dispatch(vector: usize) {
+    match vector {
+        TIMER => clock::interrupt(),
+        SPURIOUS => return,
+        ERROR => println!("an error of the local APIC"),
+        _ => println!("interrupt {vector}, which nobody enabled"),
+    }
+    write(Register::EndOfInterrupt, 0);
+}

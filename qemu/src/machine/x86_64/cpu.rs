@@ -1,0 +1,131 @@
+//! This CPU: its current task, its block, its interrupt mask. A few instructions each, and outside tracing by
+//! being inlined everywhere.
+
+use core::{
+    arch::{asm, x86_64::__cpuid},
+    mem::offset_of,
+    ptr,
+    sync::atomic::Ordering,
+};
+
+use crate::{percpu::PerCpu, sched::Task};
+
+/// What `rflags` was.
+#[derive(Clone, Copy)]
+pub struct IrqState(u64);
+
+/// `rflags.IF`: interrupts are admitted.
+const ADMITTED: u64 = 1 << 9;
+
+const MSR_GS_BASE: u32 = 0xc000_0101;
+
+/// Makes `block` and `task` what [`per_cpu`] and [`current`] return on this CPU.
+#[inline(always)]
+pub fn init_cpu(block: &'static PerCpu, task: &'static Task) {
+    block.current.store(ptr::from_ref(task).cast_mut(), Ordering::Relaxed);
+    block.trace.store(task.trace.load(Ordering::Relaxed), Ordering::Relaxed);
+    let base = ptr::from_ref(block).expose_provenance() as u64;
+    // SAFETY: the base of gs is for this alone. A memory clobber, so that no `current` moves in front of it.
+    unsafe {
+        asm!(
+            "wrmsr",
+            in("ecx") MSR_GS_BASE,
+            in("eax") base as u32,
+            in("edx") (base >> 32) as u32,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The block of the CPU this runs on. Only meaningful while the caller cannot migrate.
+#[inline(always)]
+pub fn per_cpu() -> &'static PerCpu {
+    let block: *const PerCpu;
+    // SAFETY: reads the block's first word. Not `pure`: after a preemption another CPU may answer.
+    unsafe {
+        asm!(
+            "mov {}, gs:[{this}]",
+            out(reg) block,
+            this = const offset_of!(PerCpu, this),
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: `init_cpu` made the base of gs a static's address before anything asked, and that static's
+    //         `this` says so.
+    unsafe { &*block }
+}
+
+/// The running task. One instruction, so a migration cannot tear it.
+#[inline(always)]
+pub fn current() -> &'static Task {
+    let task: *const Task;
+    // SAFETY: reads a word of the block. `pure`, because for the code of one task the answer never changes.
+    unsafe {
+        asm!(
+            "mov {}, gs:[{current}]",
+            out(reg) task,
+            current = const offset_of!(PerCpu, current),
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: `init_cpu` and `switch` store references to tasks, which live for ever, before anything asked.
+    unsafe { &*task }
+}
+
+#[inline(always)]
+fn flags() -> u64 {
+    let flags;
+    // SAFETY: there is no red zone that the push could hit. No `nomem`, for the same push, and so this is a
+    //         compiler barrier as well.
+    unsafe { asm!("pushfq", "pop {}", out(reg) flags, options(preserves_flags)) };
+    flags
+}
+
+#[inline(always)]
+fn mask() {
+    // SAFETY: masking interrupts breaks nothing. A memory clobber: what follows must not move in front of it.
+    unsafe { asm!("cli", options(nostack, preserves_flags)) };
+}
+
+/// Masks interrupts; the result says whether they were masked.
+#[inline(always)]
+pub fn irqs_off() -> IrqState {
+    let state = flags();
+    mask();
+    IrqState(state)
+}
+
+/// Makes the mask what it was.
+#[inline(always)]
+pub fn irqs_restore(state: IrqState) {
+    // Not by popf, which is many times slower than both of these.
+    if state.0 & ADMITTED != 0 { irqs_on() } else { mask() }
+}
+
+/// Unmasks interrupts.
+#[inline(always)]
+pub fn irqs_on() {
+    // SAFETY: the vectors are installed before anything unmasks. A memory clobber: what precedes must not
+    //         move behind it.
+    unsafe { asm!("sti", options(nostack, preserves_flags)) };
+}
+
+/// Whether interrupts are unmasked.
+#[inline(always)]
+pub fn irqs_enabled() -> bool {
+    flags() & ADMITTED != 0
+}
+
+/// Sleeps until an interrupt; interrupts are on.
+#[inline(always)]
+pub fn wait_for_interrupt() {
+    // SAFETY: waits; an interrupt handler may have changed memory when it is over.
+    unsafe { asm!("hlt", options(nostack, preserves_flags)) };
+}
+
+/// Returns when every CPU has executed a context-synchronising instruction. There is one CPU.
+#[inline(always)]
+pub fn sync_cores() {
+    // Intel SDM volume 3, 9.3: of the serialising instructions, the one that changes nothing.
+    let _ = __cpuid(0);
+}

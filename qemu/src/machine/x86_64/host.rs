@@ -1,0 +1,76 @@
+//! What QEMU does for the kernel: ending with an exit code, and the command line.
+
+use core::{
+    arch::asm,
+    mem, ptr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use super::{super::Exit, memory, port::Port};
+
+// SAFETY: QEMU's `isa-debug-exit`, which ends QEMU and does nothing else.
+const EXIT: Port = unsafe { Port::new(0xf4) };
+
+/// What the PVH loader left, as far as it is used here; Xen's public `arch-x86/hvm/start_info.h` has it all.
+#[repr(C)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    flags: u32,
+    modules: u32,
+    modules_address: u64,
+    /// The command line, which ends with a 0; or 0.
+    command_line_address: u64,
+}
+
+const START_INFO_MAGIC: u32 = 0x336e_c578;
+
+/// Where the start info is.
+static START_INFO: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps the address that the loader gave. Called by the boot code.
+pub(super) fn init(start_info: usize) {
+    START_INFO.store(start_info, Ordering::Relaxed);
+}
+
+/// Leaves QEMU with the exit code of `exit`, which is twice what the device is told, plus 1.
+#[unsafe(link_section = ".text.notrace")]
+pub fn exit(exit: Exit) -> ! {
+    EXIT.write(match exit {
+        Exit::Success => 0x10,
+        Exit::Failed => 0x11,
+        Exit::Crashed => 0x12,
+    });
+    loop {
+        // SAFETY: without the device, stopping is all that is left. An NMI is no reason to go on.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
+    }
+}
+
+/// Copies the kernel command line to `buffer` and returns its length; 0 if there is none, or one that does
+/// not fit.
+pub fn command_line(buffer: &mut [u8]) -> usize {
+    let address = START_INFO.load(Ordering::Relaxed);
+    if !address.is_multiple_of(mem::align_of::<StartInfo>())
+        || !memory::readable(address, mem::size_of::<StartInfo>())
+    {
+        return 0;
+    }
+    // SAFETY: aligned and readable, as just tested, and any bytes are a `StartInfo`.
+    let info = unsafe { ptr::with_exposed_provenance::<StartInfo>(address).read() };
+    if info.magic != START_INFO_MAGIC || info.command_line_address == 0 {
+        return 0;
+    }
+    for (length, place) in buffer.iter_mut().enumerate() {
+        let address = (info.command_line_address as usize).wrapping_add(length);
+        if !memory::readable(address, 1) {
+            return 0;
+        }
+        // SAFETY: readable, as just tested.
+        *place = unsafe { ptr::with_exposed_provenance::<u8>(address).read() };
+        if *place == 0 {
+            return length;
+        }
+    }
+    0
+}

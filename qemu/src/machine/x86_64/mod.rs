@@ -1,0 +1,31 @@
+//! x86_64: QEMU's `q35` machine, started through the PVH entry, with the local APIC and the `isa-debug-exit`
+//! device.
+//!
+//! Register use: the base of `gs` is this CPU's [`PerCpu`](crate::percpu::PerCpu), which holds the current
+//! [`Task`](crate::sched::Task); there is no user mode, so it never changes. Floating point and vector
+//! instructions stay off: their use traps.
+
+mod apic;
+mod boot;
+mod clock;
+mod cpu;
+mod descriptors;
+mod host;
+mod memory;
+mod port;
+mod serial;
+mod switch;
+mod trap;
+
+pub use apic::nmi_self;
+pub use clock::{clock_ns, timer_set_hz, timer_start};
+pub use cpu::{
+    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, sync_cores,
+    wait_for_interrupt,
+};
+pub use host::{command_line, exit};
+pub use memory::{readable, text_alias, text_range};
+pub use serial::console_write;
+pub use switch::{prepare_stack, switch};
+pub use trap::TrapFrame;
+pub use trap::{set_breakpoint_hook, set_nmi_hook};

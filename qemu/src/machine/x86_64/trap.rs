@@ -1,0 +1,369 @@
+//! Traps: the 256 entries, the frame that is saved, and what is done with each kind.
+//!
+//! Everything here is outside tracing but the functions called between `irq_enter` and `irq_exit`. A trap
+//! saves the interrupted registers behind a frame record, so that a walk along frame pointers goes through it
+//! into the interrupted function.
+
+use core::{
+    arch::{asm, global_asm},
+    mem::{self, offset_of, size_of},
+    ptr,
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+};
+
+use super::apic;
+use crate::{
+    console::emergency,
+    context,
+    machine::{self, Exit},
+    panic,
+};
+
+// Vectors with a meaning of their own here; Intel SDM volume 3, 7.3.1 has them all.
+pub(super) const NMI: usize = 2;
+const BREAKPOINT: usize = 3;
+pub(super) const DOUBLE_FAULT: usize = 8;
+const PAGE_FAULT: usize = 14;
+pub(super) const MACHINE_CHECK: usize = 18;
+/// From here on vectors are interrupts.
+const FIRST_INTERRUPT: usize = 32;
+
+/// The exceptions for which the CPU pushes an error code, by bit.
+const WITH_ERROR_CODE: u32 =
+    1 << 8 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 17 | 1 << 21 | 3 << 29;
+
+/// The registers of an interrupted context, as the trap entry leaves them on the stack. What a handler changes
+/// here, but for the record, the interrupted context finds changed.
+#[repr(C)]
+pub struct TrapFrame {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    /// The interrupted frame pointer, and the first half of the frame record. rbp points here in the handlers.
+    rbp: u64,
+    /// The second half: `rip` as it was.
+    record_ip: u64,
+    /// What the CPU pushed for the exception, or 0.
+    error_code: u64,
+    /// Where the trap came, and where it returns to.
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+const _: () = assert!(size_of::<TrapFrame>() == 22 * 8 && size_of::<TrapFrame>().is_multiple_of(16));
+const _: () = assert!(offset_of!(TrapFrame, rax) == 13 * 8);
+const _: () = assert!(offset_of!(TrapFrame, record_ip) == offset_of!(TrapFrame, rbp) + 8);
+const _: () = assert!(offset_of!(TrapFrame, error_code) == offset_of!(TrapFrame, record_ip) + 8);
+const _: () = assert!(offset_of!(TrapFrame, rip) == offset_of!(TrapFrame, error_code) + 8);
+
+impl TrapFrame {
+    /// Where the context was interrupted.
+    #[inline(always)]
+    pub fn ip(&self) -> usize {
+        self.rip as usize
+    }
+
+    /// Its stack pointer.
+    #[inline(always)]
+    pub fn sp(&self) -> usize {
+        self.rsp as usize
+    }
+
+    /// Its frame pointer.
+    #[inline(always)]
+    pub fn fp(&self) -> usize {
+        self.rbp as usize
+    }
+
+    /// Makes the context go on at `ip`.
+    ///
+    /// # Safety
+    ///
+    /// `ip` must be code that can run with the registers that the context has.
+    #[inline(always)]
+    pub unsafe fn set_ip(&mut self, ip: usize) {
+        self.rip = ip as u64;
+    }
+
+    /// Changes the context's r11.
+    ///
+    /// # Safety
+    ///
+    /// The code where the context goes on can run with it.
+    #[inline(always)]
+    pub unsafe fn set_r11(&mut self, value: usize) {
+        self.r11 = value as u64;
+    }
+}
+
+// Each vector has 16 bytes. All of them push 0 in place of an error code, if there is none, and their number,
+// and share the rest. The CPU aligns rsp to 16 before it pushes five words; interrupts are off.
+//
+//   rsp by the CPU ->  +---------------------------+
+//                      | ss, rsp, rflags, cs, rip  |
+//                      | error code                |
+//                      | rip again (number before) |  the frame record
+//                      | rbp                       |  <- rbp in the handler
+//                      | rax ... r15               |
+//              rsp ->  +---------------------------+  = &TrapFrame
+//
+// The handler is called as handler(rdi: &mut TrapFrame, rsi: number), interrupts off, and returns so.
+//
+// The breakpoint differs in two ways. The CPU's five words are copied, 48 bytes lower, and the frame is built
+// below the copy, so that the handler can push words on the interrupted stack. And it returns without iretq,
+// which would let the next NMI in: if the breakpoint was hit in an NMI handler, that one would start on top of
+// the stack that the first is still using. The last two words above the copy are then rip and rflags, right below
+// the interrupted stack.
+//
+//  interrupted rsp ->  +---------------------------+
+//                      | 6 or 7 words: pushed ones,|
+//                      | then rip, rflags          |
+//                      | ss, rsp, rflags, cs, rip  |
+//                      | as above                  |
+//              rsp ->  +---------------------------+
+global_asm!(
+    ".set FRAME_BP, {bp}",
+    ".set FRAME_RECORD_IP, {record_ip}",
+    ".set FRAME_RIP, {rip}",
+    ".set FRAME_RFLAGS, {rflags}",
+    ".set FRAME_RSP, {rsp}",
+
+    ".macro fgraph_demo_save",
+    "    cld",
+    "    push rbp",
+    "    mov  rbp, rsp",                        // the frame chain goes on into the interrupted function
+    "    push rax",
+    "    push rbx",
+    "    push rcx",
+    "    push rdx",
+    "    push rsi",
+    "    push rdi",
+    "    push r8",
+    "    push r9",
+    "    push r10",
+    "    push r11",
+    "    push r12",
+    "    push r13",
+    "    push r14",
+    "    push r15",
+    "    mov  rdi, rsp",                        // frame
+    "    mov  rsi, [rsp + FRAME_RECORD_IP]",    // number
+    "    mov  rax, [rsp + FRAME_RIP]",
+    "    mov  [rsp + FRAME_RECORD_IP], rax",
+    ".endm",
+
+    ".macro fgraph_demo_restore",
+    "    pop  r15",
+    "    pop  r14",
+    "    pop  r13",
+    "    pop  r12",
+    "    pop  r11",
+    "    pop  r10",
+    "    pop  r9",
+    "    pop  r8",
+    "    pop  rdi",
+    "    pop  rsi",
+    "    pop  rdx",
+    "    pop  rcx",
+    "    pop  rbx",
+    "    pop  rax",
+    "    pop  rbp",
+    ".endm",
+
+    ".pushsection .text.notrace.vectors, \"ax\", @progbits",
+    ".global fgraph_demo_vectors",
+    ".type fgraph_demo_vectors, @function",
+    ".balign 16",
+    "fgraph_demo_vectors:",
+    ".set fgraph_demo_number, 0",
+    ".rept 256",
+    ".balign 16",
+    ".if fgraph_demo_number == {breakpoint}",
+    "    jmp  3f",
+    ".else",
+    ".if fgraph_demo_number >= 32 || ({with_error_code} >> (fgraph_demo_number & 31)) & 1 == 0",
+    "    push 0",
+    ".endif",
+    "    push fgraph_demo_number",
+    "    jmp  2f",
+    ".endif",
+    ".set fgraph_demo_number, fgraph_demo_number + 1",
+    ".endr",
+    ".balign 16",
+
+    "2:  fgraph_demo_save",
+    "    call {handler}",
+    "    fgraph_demo_restore",
+    "    add  rsp, 16",                         // the record's rip, error code
+    "    iretq",
+
+    // rsp is 8 above a multiple of 16, as the CPU left it.
+    "3:  push 0",
+    "    push [rsp + 40]",                      // ss, and four times what is one lower
+    "    push [rsp + 40]",
+    "    push [rsp + 40]",
+    "    push [rsp + 40]",
+    "    push [rsp + 40]",
+    "    push 0",                               // error code
+    "    push {breakpoint}",
+    "    fgraph_demo_save",
+    "    call {handler}",
+    "    mov  rax, [rsp + FRAME_RSP]",
+    "    mov  rcx, [rsp + FRAME_RIP]",
+    "    mov  rdx, [rsp + FRAME_RFLAGS]",
+    "    mov  [rax - 8], rcx",
+    "    mov  [rax - 16], rdx",
+    "    sub  rax, 16",
+    "    mov  [rsp + FRAME_RSP], rax",
+    "    fgraph_demo_restore",
+    "    mov  rsp, [rsp + FRAME_RSP - FRAME_RECORD_IP]",
+    "    popfq",                                // an interrupt may come in from here on
+    "    ret",
+    "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
+    ".popsection",
+    bp = const offset_of!(TrapFrame, rbp),
+    record_ip = const offset_of!(TrapFrame, record_ip),
+    rip = const offset_of!(TrapFrame, rip),
+    rflags = const offset_of!(TrapFrame, rflags),
+    rsp = const offset_of!(TrapFrame, rsp),
+    breakpoint = const BREAKPOINT,
+    with_error_code = const WITH_ERROR_CODE,
+    handler = sym handle,
+);
+
+unsafe extern "C" {
+    /// The first entry; not a function to call.
+    fn fgraph_demo_vectors();
+}
+
+/// Where the entry of `vector` is.
+pub(super) fn stub(vector: usize) -> usize {
+    fgraph_demo_vectors as *const () as usize + 16 * vector
+}
+
+/// What is asked about each breakpoint; null, or a `fn(&mut TrapFrame) -> bool`.
+static BREAKPOINT_HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// What is told of each NMI; null, or a `fn(&mut TrapFrame)`.
+static NMI_HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes `hook` what is asked about each breakpoint: whether it was one of the hook's, and has been handled.
+///
+/// It runs in the interrupted context, which may be any, with interrupts off, and must not be traced. `ip` is
+/// behind the breakpoint.
+pub fn set_breakpoint_hook(hook: fn(&mut TrapFrame) -> bool) {
+    BREAKPOINT_HOOK.store(hook as *mut (), Ordering::Release);
+}
+
+/// Makes `hook` what is told of each NMI. It runs between `nmi_enter` and `nmi_exit`, and may be traced.
+pub fn set_nmi_hook(hook: fn(&mut TrapFrame)) {
+    NMI_HOOK.store(hook as *mut (), Ordering::Release);
+}
+
+/// Every trap.
+#[unsafe(link_section = ".text.notrace")]
+extern "C" fn handle(frame: &mut TrapFrame, vector: usize) {
+    match vector {
+        FIRST_INTERRUPT.. => {
+            context::irq_enter();
+            apic::dispatch(vector);
+            context::irq_exit();
+        }
+        NMI => {
+            context::nmi_enter();
+            let hook = NMI_HOOK.load(Ordering::Acquire);
+            if !hook.is_null() {
+                // SAFETY: not null, so `set_nmi_hook` stored it.
+                let hook = unsafe { mem::transmute::<*mut (), fn(&mut TrapFrame)>(hook) };
+                hook(frame);
+            }
+            context::nmi_exit();
+        }
+        BREAKPOINT => {
+            let hook = BREAKPOINT_HOOK.load(Ordering::Acquire);
+            if hook.is_null() {
+                die(frame, vector);
+            }
+            // SAFETY: not null, so `set_breakpoint_hook` stored it.
+            let hook = unsafe { mem::transmute::<*mut (), fn(&mut TrapFrame) -> bool>(hook) };
+            if !hook(frame) {
+                die(frame, vector);
+            }
+        }
+        _ => die(frame, vector),
+    }
+}
+
+/// What an exception is called.
+#[unsafe(link_section = ".text.notrace")]
+fn name(vector: usize, error_code: u64) -> &'static str {
+    match vector {
+        0 => "division error",
+        1 => "debug exception",
+        BREAKPOINT => "breakpoint",
+        4 => "overflow",
+        5 => "out of bounds",
+        6 => "undefined instruction",
+        7 => "floating point",
+        DOUBLE_FAULT => "double fault",
+        10 => "bad task state segment",
+        11 => "segment not present",
+        12 => "stack segment fault",
+        13 => "general protection fault",
+        PAGE_FAULT if error_code & 1 << 4 != 0 => "instruction fetch fault",
+        PAGE_FAULT if error_code & 1 << 1 != 0 => "write fault",
+        PAGE_FAULT => "read fault",
+        17 => "misaligned access",
+        MACHINE_CHECK => "machine check",
+        19 => "vector floating point",
+        _ => "exception",
+    }
+}
+
+/// Something is being reported already.
+static DYING: AtomicBool = AtomicBool::new(false);
+
+/// Shows everything and leaves QEMU.
+#[unsafe(link_section = ".text.notrace")]
+fn die(frame: &TrapFrame, vector: usize) -> ! {
+    if DYING.swap(true, Ordering::Relaxed) {
+        machine::exit(Exit::Crashed);
+    }
+    let address: u64;
+    // SAFETY: reads CR2.
+    unsafe { asm!("mov {}, cr2", out(reg) address, options(nomem, nostack, preserves_flags)) };
+    emergency!(
+        "trap: {} at {:#018x}, address {address:#018x}, vector {vector}, error code {:#x}",
+        name(vector, frame.error_code),
+        frame.rip,
+        frame.error_code
+    );
+    emergency!("  rax {:#018x}  rbx {:#018x}  rcx {:#018x}", frame.rax, frame.rbx, frame.rcx);
+    emergency!("  rdx {:#018x}  rsi {:#018x}  rdi {:#018x}", frame.rdx, frame.rsi, frame.rdi);
+    emergency!("  r8  {:#018x}  r9  {:#018x}  r10 {:#018x}", frame.r8, frame.r9, frame.r10);
+    emergency!("  r11 {:#018x}  r12 {:#018x}  r13 {:#018x}", frame.r11, frame.r12, frame.r13);
+    emergency!("  r14 {:#018x}  r15 {:#018x}  rbp {:#018x}", frame.r14, frame.r15, frame.rbp);
+    emergency!(
+        "  rsp {:#018x}  rflags {:#x}  cs {:#x}  ss {:#x}",
+        frame.rsp,
+        frame.rflags,
+        frame.cs,
+        frame.ss
+    );
+    panic::trap_context(frame);
+    machine::exit(Exit::Crashed);
+}

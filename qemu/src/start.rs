@@ -1,0 +1,44 @@
+//! From the machine's boot code to the first task, and from the command line to an exit code.
+
+use crate::{
+    cases, command_line,
+    console::println,
+    crash, demo, heap,
+    machine::{self, Exit},
+    sched, selfcheck, tracing,
+};
+
+/// Timer interrupts a second, and so the most switches a second that nobody asked for.
+pub const TICK_HZ: u32 = 250;
+
+/// The longest command line that is looked at.
+const COMMAND_LINE_SIZE: usize = 512;
+
+/// What the machine's boot code calls, once, on the boot CPU: boot stack, 64-bit mode, MMU and caches on,
+/// traps installed, interrupts masked. Becomes the idle task.
+pub fn kernel_main() -> ! {
+    sched::init_cpu(0);
+    heap::init();
+    tracing::start();
+    machine::timer_start(TICK_HZ);
+    sched::spawn("main", main);
+    sched::idle()
+}
+
+/// The first task: does what the command line says and leaves QEMU.
+fn main() {
+    let mut buffer = [0; COMMAND_LINE_SIZE];
+    let length = machine::command_line(&mut buffer);
+    let exit = match command_line::parse(buffer.get(..length).unwrap_or(&buffer)) {
+        Ok(command_line::Command::Demo) => demo::run(),
+        Ok(command_line::Command::Test) => cases::run(None),
+        Ok(command_line::Command::Case(name)) => cases::run(Some(name)),
+        Ok(command_line::Command::SelfCheck) => selfcheck::run(),
+        Ok(command_line::Command::Crash(crash)) => crash::run(crash),
+        Err(error) => {
+            println!("command line: {error}");
+            Exit::Failed
+        }
+    };
+    machine::exit(exit);
+}
