@@ -9,7 +9,7 @@ use core::{
 };
 
 use super::{apic, port::Port};
-use crate::{machine, percpu::MAX_CPUS, sched};
+use crate::{lock::IrqsOff, machine, percpu::MAX_CPUS, sched};
 
 /// What the 8254 counts in a second, whatever else is in the machine.
 const PIT_HZ: u64 = 1_193_182;
@@ -136,10 +136,12 @@ pub fn timer_start(hz: u32) {
     timer_set_hz(hz);
 }
 
-/// Changes its rate, counting from now. 0 is taken as 1.
+/// Changes its rate, counting from now. Rates that are 0 or above the clock's are taken as the nearest possible.
 pub fn timer_set_hz(hz: u32) {
-    let period = 1_000_000_000 / u64::from(hz.max(1));
-    PERIOD_NS.store(period.max(1), Ordering::Relaxed);
+    let period = (1_000_000_000 / u64::from(hz.max(1))).max(1);
+    // An interrupt in between would set the timer by half of what is new.
+    let _irqs = IrqsOff::new();
+    PERIOD_NS.store(period, Ordering::Relaxed);
     let now = clock_ns();
     arm(now, now + period);
 }

@@ -69,6 +69,8 @@ const _: () = assert!(offset_of!(TrapFrame, rax) == 13 * 8);
 const _: () = assert!(offset_of!(TrapFrame, record_ip) == offset_of!(TrapFrame, rbp) + 8);
 const _: () = assert!(offset_of!(TrapFrame, error_code) == offset_of!(TrapFrame, record_ip) + 8);
 const _: () = assert!(offset_of!(TrapFrame, rip) == offset_of!(TrapFrame, error_code) + 8);
+// What the way out of a breakpoint rests on.
+const _: () = assert!(offset_of!(TrapFrame, rsp) == offset_of!(TrapFrame, rip) + 3 * 8);
 
 impl TrapFrame {
     /// Where the context was interrupted.
@@ -123,20 +125,11 @@ impl TrapFrame {
 //
 // The handler is called as handler(rdi: &mut TrapFrame, rsi: number), interrupts off, and returns so.
 //
-// The breakpoint differs in two ways. The CPU's five words are copied, 48 bytes lower, and the frame is built
-// below the copy, so that the handler can push words on the interrupted stack. And it returns without iretq,
-// which would let the next NMI in: if the breakpoint was hit in an NMI handler, that one would start on top of
-// the stack that the first is still using. The last two words above the copy are then rip and rflags, right below
-// the interrupted stack.
-//
-//  interrupted rsp ->  +---------------------------+
-//                      | 6 or 7 words: pushed ones,|
-//                      | then rip, rflags          |
-//                      | ss, rsp, rflags, cs, rip  |
-//                      | as above                  |
-//              rsp ->  +---------------------------+
+// The breakpoint returns without iretq, which would let the next NMI in: if the breakpoint was hit in an NMI
+// handler, that one would start on top of the stack that the first is still using. So rip and rflags go right
+// below the interrupted stack, for popf and ret. They may take the place of ss and rsp, which have been read by
+// then, but not of rip, where rsp waits for its turn.
 global_asm!(
-    ".set FRAME_BP, {bp}",
     ".set FRAME_RECORD_IP, {record_ip}",
     ".set FRAME_RIP, {rip}",
     ".set FRAME_RFLAGS, {rflags}",
@@ -192,13 +185,13 @@ global_asm!(
     ".set fgraph_demo_number, 0",
     ".rept 256",
     ".balign 16",
-    ".if fgraph_demo_number == {breakpoint}",
-    "    jmp  3f",
-    ".else",
     ".if fgraph_demo_number >= 32 || ({with_error_code} >> (fgraph_demo_number & 31)) & 1 == 0",
     "    push 0",
     ".endif",
     "    push fgraph_demo_number",
+    ".if fgraph_demo_number == {breakpoint}",
+    "    jmp  3f",
+    ".else",
     "    jmp  2f",
     ".endif",
     ".set fgraph_demo_number, fgraph_demo_number + 1",
@@ -211,16 +204,7 @@ global_asm!(
     "    add  rsp, 16",                         // the record's rip, error code
     "    iretq",
 
-    // rsp is 8 above a multiple of 16, as the CPU left it.
-    "3:  push 0",
-    "    push [rsp + 40]",                      // ss, and four times what is one lower
-    "    push [rsp + 40]",
-    "    push [rsp + 40]",
-    "    push [rsp + 40]",
-    "    push [rsp + 40]",
-    "    push 0",                               // error code
-    "    push {breakpoint}",
-    "    fgraph_demo_save",
+    "3:  fgraph_demo_save",
     "    call {handler}",
     "    mov  rax, [rsp + FRAME_RSP]",
     "    mov  rcx, [rsp + FRAME_RIP]",
@@ -228,14 +212,13 @@ global_asm!(
     "    mov  [rax - 8], rcx",
     "    mov  [rax - 16], rdx",
     "    sub  rax, 16",
-    "    mov  [rsp + FRAME_RSP], rax",
+    "    mov  [rsp + FRAME_RIP], rax",          // what rsp will be for popf
     "    fgraph_demo_restore",
-    "    mov  rsp, [rsp + FRAME_RSP - FRAME_RECORD_IP]",
+    "    mov  rsp, [rsp + FRAME_RIP - FRAME_RECORD_IP]",
     "    popfq",                                // an interrupt may come in from here on
     "    ret",
     "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
     ".popsection",
-    bp = const offset_of!(TrapFrame, rbp),
     record_ip = const offset_of!(TrapFrame, record_ip),
     rip = const offset_of!(TrapFrame, rip),
     rflags = const offset_of!(TrapFrame, rflags),
