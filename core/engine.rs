@@ -442,3 +442,14 @@ fn sled(flavor: Flavor, trampolines: Trampolines) -> Sled {
         Flavor::Regs => Sled::Call(trampolines.regs),
     }
 }
+
+#[cfg(test)]
+mod failures;
+#[cfg(test)]
+mod image;
+#[cfg(test)]
+mod init;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod traced;

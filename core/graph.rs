@@ -357,3 +357,12 @@ impl<R: Regs> Graph<R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod interrupts;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+pub(crate) mod world;

@@ -69,6 +69,7 @@ impl Drop for Guarded<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     const CONTEXTS: [Context; 4] = [Context::Task, Context::SoftIrq, Context::Irq, Context::Nmi];
 

@@ -413,3 +413,10 @@ impl Iterator for Walk<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod capacity;
+#[cfg(test)]
+mod interrupts;
+#[cfg(test)]
+mod model;

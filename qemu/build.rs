@@ -1,6 +1,9 @@
 //! Gives the kernel its linker script, and beside it the tracer's fragments that the script includes. On a hosted
 //! target there is no kernel, only a stub, and nothing to do.
 
+#[path = "build/initrd.rs"]
+mod initrd;
+
 use std::{env, fs, path::PathBuf};
 
 fn main() {
@@ -23,6 +26,7 @@ fn main() {
         fs::write(&path, fragment).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     println!("cargo:rustc-link-arg-bins=-L{}", out.display());
+    initrd::write(&PathBuf::from(var("CARGO_MANIFEST_DIR")).join(".."), &out);
     println!("cargo:rustc-link-arg-bins=--gc-sections");
     // A missing script symbol is an error here rather than a jump to zero in the kernel.
     println!("cargo:rustc-link-arg-bins=--no-undefined");

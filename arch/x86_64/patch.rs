@@ -87,6 +87,7 @@ impl Machine for X86_64 {
 mod tests {
     use super::*;
     use crate::testing::apply;
+    use std::vec::Vec;
 
     const SITE: SiteAddr = SiteAddr::new(0x40_1004);
     const FAR: usize = 0x40_1004 + 5 + 0x8000_0000;

@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_return_address_is_the_word_at_rsp() {
-        let mut stack = [0xaaaa, 0xbbbb];
+        let mut stack = [0xaaaausize, 0xbbbb];
         let sp = stack.as_mut_ptr().expose_provenance();
         // SAFETY: `stack` outlives the block.
         let mut fregs = unsafe { FtraceRegs::from_raw(Saved::Args, 0, sp, core::ptr::null()) };

@@ -1,16 +1,15 @@
 //! Printing to the serial line: [`print!`], [`println!`], and [`emergency!`] for the panic path.
 //!
-//! Invariant: one `print!` comes out in one piece as long as nothing goes wrong, and printing never waits for
-//! a lock that its own CPU holds. Callers are tasks, interrupt handlers, NMI handlers and the panic handler,
+//! Invariant: one `print!` comes out in one piece as long as nothing goes wrong, printing never waits for a lock
+//! that its own CPU holds, and once a CPU ends the kernel, no other prints any more. Callers are tasks, interrupt handlers, NMI handlers and the panic handler,
 //! so everything here is outside tracing.
 
 use core::{
     fmt::{self, Write},
-    hint,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use crate::{lock::IrqsOff, machine};
+use crate::{lock::IrqsOff, machine, panic};
 
 /// Prints to the console, formatted as by `core::format_args!`.
 macro_rules! print {
@@ -52,10 +51,19 @@ pub fn print_locked(args: fmt::Arguments<'_>) {
     // Acquire and Release pair up between CPUs, so that the bytes of one print are with the device before the
     // next.
     while OWNER.compare_exchange_weak(FREE, cpu, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        hint::spin_loop();
+        panic::stop_if_over();
+        machine::relax();
     }
     print_unlocked(args);
     OWNER.store(FREE, Ordering::Release);
+}
+
+/// Ends the line that somebody may have been in the middle of. For the CPU that ends the kernel.
+#[unsafe(link_section = ".text.notrace")]
+pub fn break_line() {
+    if OWNER.load(Ordering::Relaxed) != FREE {
+        machine::console_write(b"\n");
+    }
 }
 
 /// Prints at once. What `emergency!` calls.
@@ -72,12 +80,14 @@ struct Serial;
 impl Write for Serial {
     #[unsafe(link_section = ".text.notrace")]
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        panic::stop_if_over();
         machine::console_write(text.as_bytes());
         Ok(())
     }
 
     #[unsafe(link_section = ".text.notrace")]
     fn write_char(&mut self, char: char) -> fmt::Result {
+        panic::stop_if_over();
         machine::console_write(char.encode_utf8(&mut [0; 4]).as_bytes());
         Ok(())
     }

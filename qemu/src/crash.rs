@@ -1,11 +1,15 @@
 //! Deliberate disasters, which show that the kernel's own failures have the exit codes they should:
 //! `crash=KIND` on the command line.
 
-use core::{hint, ptr};
+use core::{
+    hint, ptr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use crate::{
     console::println,
     machine::{self, Exit},
+    sched, smp,
 };
 
 /// A disaster.
@@ -15,12 +19,18 @@ pub enum Crash {
     Panic,
     /// A panic while a panic's message is being formatted.
     PanicTwice,
+    /// A panic on the last CPU, while all others print.
+    PanicElsewhere,
+    /// A panic on every CPU at once, of which one is reported.
+    PanicEverywhere,
     /// A read through a null pointer.
     Read,
     /// A write to the kernel's text through the mapping that executes.
     Text,
     /// A call into data.
     Execute,
+    /// An indirect branch to where no landing pad is, which faults where text is guarded.
+    NoPad,
     /// A recursion that ends below the stack.
     Stack,
     /// A CPU that no interrupt reaches; only a time limit ends it.
@@ -33,9 +43,12 @@ impl Crash {
         Some(match name {
             "panic" => Self::Panic,
             "panic-twice" => Self::PanicTwice,
+            "panic-elsewhere" => Self::PanicElsewhere,
+            "panic-everywhere" => Self::PanicEverywhere,
             "read" => Self::Read,
             "text" => Self::Text,
             "execute" => Self::Execute,
+            "no-pad" => Self::NoPad,
             "stack" => Self::Stack,
             "hang" => Self::Hang,
             _ => return None,
@@ -48,6 +61,22 @@ pub fn run(crash: Crash) -> Exit {
     match crash {
         Crash::Panic => panic!("as the command line wishes"),
         Crash::PanicTwice => panic!("{}", PanicsWhenShown),
+        Crash::PanicElsewhere => {
+            let mut last = 0;
+            for cpu in smp::cpus(smp::online()) {
+                sched::spawn_on(cpu, "print", print_for_ever, cpu);
+                last = cpu;
+            }
+            sched::sleep_ms(100);
+            let task = sched::spawn_on(last, "panic", |cpu| panic!("on CPU {cpu}, while others print"), last);
+            sched::join(task);
+        }
+        Crash::PanicEverywhere => {
+            for cpu in smp::cpus(smp::online()) {
+                sched::spawn_on(cpu, "panic", panic_with_the_others, cpu);
+            }
+            sched::park();
+        }
         Crash::Read => {
             // SAFETY: none; the fault is the point. Black-boxed, so that the compiler cannot know what it
             //         does.
@@ -67,10 +96,18 @@ pub fn run(crash: Crash) -> Exit {
             call();
             println!("executed {:p}, which is data", data.as_ptr());
         }
+        Crash::NoPad => {
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the branch is to the next instruction; where text is guarded, its fault is the point.
+            unsafe {
+                core::arch::asm!("adr {0}, 2f", "br {0}", "2: nop", out(reg) _, options(nomem, nostack));
+            }
+            println!("landed where no pad is");
+        }
         Crash::Stack => {
             let depth = overflow(0);
             // The canary is looked at on the way out of the CPU.
-            crate::sched::yield_now();
+            sched::yield_now();
             println!("overflowed the stack {depth} calls deep");
         }
         Crash::Hang => {
@@ -81,6 +118,24 @@ pub fn run(crash: Crash) -> Exit {
         }
     }
     Exit::Failed
+}
+
+/// Prints lines.
+fn print_for_ever(cpu: usize) {
+    loop {
+        println!("CPU {cpu} prints a line that is long enough to be cut in the middle of it");
+    }
+}
+
+/// Panics when a task on every CPU is about to.
+fn panic_with_the_others(cpu: usize) {
+    static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+
+    ARRIVED.fetch_add(1, Ordering::Relaxed);
+    while ARRIVED.load(Ordering::Relaxed) < smp::count() {
+        machine::relax();
+    }
+    panic!("on CPU {cpu}, like on all others");
 }
 
 /// Calls itself until it is below the stack, but not far.

@@ -6,9 +6,30 @@
 
 use core::ops::{Deref, DerefMut};
 
-use spin::{Mutex, MutexGuard};
+use spin::{
+    mutex::{Mutex, MutexGuard},
+    relax::RelaxStrategy,
+};
 
-use crate::machine::{self, IrqState};
+use crate::{
+    machine::{self, IrqState},
+    panic,
+};
+
+/// What a CPU does between two looks at a lock that another one holds: see [`machine::relax`].
+pub enum Relax {}
+
+impl RelaxStrategy for Relax {
+    #[inline(always)]
+    fn relax() {
+        // The other one may never release it: it may have panicked.
+        panic::stop_if_over();
+        machine::relax();
+    }
+}
+
+/// The guard that [`IrqLock::lock_with`] gives.
+pub type Held<'a, T> = MutexGuard<'a, T, Relax>;
 
 /// Interrupts are off on this CPU while one of these lives; dropping it restores what was before.
 pub struct IrqsOff(IrqState);
@@ -30,13 +51,13 @@ impl Drop for IrqsOff {
 
 /// The lock.
 pub struct IrqLock<T> {
-    inner: Mutex<T>,
+    inner: Mutex<T, Relax>,
 }
 
 /// Access to what an [`IrqLock`] guards. The fields drop in this order: unlock first, interrupts back on
 /// after it.
 pub struct IrqGuard<'a, T> {
-    guard: MutexGuard<'a, T>,
+    guard: Held<'a, T>,
     _irqs: IrqsOff,
 }
 
@@ -56,7 +77,7 @@ impl<T> IrqLock<T> {
     /// Takes the lock for a caller that has interrupts off, and keeps them off at least until it has dropped
     /// the guard or handed the lock over.
     #[inline(always)]
-    pub fn lock_with(&self, _off: &IrqsOff) -> MutexGuard<'_, T> {
+    pub fn lock_with(&self, _off: &IrqsOff) -> Held<'_, T> {
         self.inner.lock()
     }
 

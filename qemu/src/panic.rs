@@ -4,14 +4,70 @@ use core::{
     mem,
     panic::PanicInfo,
     ptr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 
 use crate::{
-    console::emergency,
+    console::{self, emergency},
     context,
     machine::{self, Exit, TrapFrame},
+    smp,
 };
+
+/// Nobody ends the kernel.
+const NOBODY: usize = usize::MAX;
+
+/// The CPU that ends the kernel, or [`NOBODY`]; it stays the one.
+static ENDING: AtomicUsize = AtomicUsize::new(NOBODY);
+
+/// The CPUs that have stopped, and the one that ends the kernel, by bit.
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+
+/// How long the CPU that ends the kernel waits for the others to stop.
+const STOP_PATIENCE_NS: u64 = 50_000_000;
+
+/// Makes this CPU the one that ends the kernel, and stops all others: what it prints from now on comes out in one
+/// piece, and it alone leaves QEMU. Comes back as often as that CPU calls it, with interrupts off, and never on
+/// another CPU, of which one may have come later with an end of its own.
+#[unsafe(link_section = ".text.notrace")]
+pub fn take_over() {
+    let _ = machine::irqs_off();
+    let this = machine::per_cpu().cpu;
+    // Relaxed here and below: nothing is handed over but the number.
+    match ENDING.compare_exchange(NOBODY, this, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => {
+            STOPPED.fetch_or(1 << this, Ordering::Relaxed);
+            machine::stop_others();
+            // A CPU with its interrupts off may not notice before it prints, or never.
+            let deadline = machine::clock_ns() + STOP_PATIENCE_NS;
+            while smp::online() & !STOPPED.load(Ordering::Relaxed) != 0 && machine::clock_ns() < deadline {
+                machine::relax();
+            }
+            console::break_line();
+        }
+        Err(ending) if ending == this => {}
+        Err(_) => stop(),
+    }
+}
+
+/// Stops this CPU for good.
+#[unsafe(link_section = ".text.notrace")]
+fn stop() -> ! {
+    let _ = machine::irqs_off();
+    STOPPED.fetch_or(1 << machine::per_cpu().cpu, Ordering::Relaxed);
+    machine::stop()
+}
+
+/// Stops this CPU if another one ends the kernel. For whoever prints, whoever waits for another CPU, and whoever is told
+/// to stop.
+#[unsafe(link_section = ".text.notrace")]
+#[inline(always)]
+pub fn stop_if_over() {
+    let ending = ENDING.load(Ordering::Relaxed);
+    if ending != NOBODY && ending != machine::per_cpu().cpu {
+        stop();
+    }
+}
 
 /// A panic is being reported.
 static PANICKING: AtomicBool = AtomicBool::new(false);
@@ -21,7 +77,7 @@ static PANICKING: AtomicBool = AtomicBool::new(false);
 #[panic_handler]
 #[unsafe(link_section = ".text.notrace")]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    let _ = machine::irqs_off();
+    take_over();
     fgraph::ftrace_kill();
     if PANICKING.swap(true, Ordering::Relaxed) {
         machine::exit(Exit::Crashed);
@@ -85,7 +141,7 @@ pub fn trap_context(frame: &TrapFrame) {
 /// A hooked function returned and nobody knows where to: says why, and leaves QEMU with the code for a crash.
 #[unsafe(link_section = ".text.notrace")]
 pub fn fatal_trace(why: fgraph::Fatal) -> ! {
-    let _ = machine::irqs_off();
+    take_over();
     emergency!("fgraph: {why}");
     crash_context();
     machine::exit(Exit::Crashed);

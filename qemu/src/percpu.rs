@@ -6,7 +6,7 @@ use fgraph::TaskTrace;
 
 use crate::sched::Task;
 
-/// The most CPUs this kernel knows; one of them runs today.
+/// The most CPUs this kernel uses; [`crate::smp`] says which of them run.
 pub const MAX_CPUS: usize = 4;
 
 /// One CPU's block. x86_64 reaches it through `gs`, arm64 through `TPIDR_EL1`.
@@ -23,7 +23,8 @@ pub struct PerCpu {
     pub trace: AtomicPtr<TaskTrace>,
     /// Which CPU this is, from 0.
     pub cpu: usize,
-    /// A switch is due; looked at when the last interrupt or preemption hold ends.
+    /// A switch is due; looked at when the last interrupt or preemption hold ends. Another CPU sets it with the
+    /// scheduler's lock held, and sends an interrupt.
     pub need_resched: AtomicBool,
     /// Timer interrupts taken.
     pub ticks: AtomicU64,

@@ -1,13 +1,16 @@
-//! The preemptive round-robin scheduler: one queue of runnable tasks, one list of sleepers, a switch at every
-//! tick on which somebody waits.
+//! The preemptive round-robin scheduler of all CPUs: one queue of runnable tasks, one list of sleepers, a switch at
+//! every tick on which somebody waits.
 //!
 //! Invariants:
-//! * Every list and every task's `state`, `next`, `joiners` and `wakeup_ns` are guarded by one lock,
-//!   `QUEUES`, that is only taken with interrupts off.
-//! * The lock is held *across* the switch of stacks and released by the task that arrives ([`arrived`]). So
-//!   no other CPU can pick up a task that is still on its way out, and an exited task's stack gets no new
+//! * Every list, `Queues::idle` and every task's `state`, `next`, `joiners`, `cpus`, `unparked` and `wakeup_ns` are
+//!   guarded by one lock, `QUEUES`, that is only taken with interrupts off.
+//! * The lock is held *across* the switch of stacks and released by the task that arrives ([`arrived`]), on the same
+//!   CPU. So no other CPU can pick up a task that is still on its way out, and an exited task's stack gets no new
 //!   owner while it is in use.
-//! * A task is in one list at most. The running task and the idle tasks are in none.
+//! * A task is in one list at most. The running tasks, the parked ones and the idle tasks are in none.
+//! * Whenever the lock is free, no CPU in `Queues::idle` could run a task of the queue: who makes a task runnable
+//!   takes an idle CPU for it out of the set, and sees to it that this one looks at the queue ([`Queues::kick`]).
+//!   So no wake-up is lost, and none waits for a tick while a CPU has nothing to do.
 //!
 //! Tasks call everything here but [`tick`], which the timer interrupt of each machine calls between
 //! `context::irq_enter` and `context::irq_exit`.
@@ -17,14 +20,13 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
-use spin::MutexGuard;
-
 use crate::{
     context,
-    lock::{IrqLock, IrqsOff},
-    machine,
+    lock::{Held, IrqLock, IrqsOff},
+    machine::{self, Ipi},
     percpu::{MAX_CPUS, PER_CPU},
-    task::{Entry, Stack},
+    smp,
+    task::{ANY_CPU, Entry, Stack},
     tracing,
 };
 
@@ -38,10 +40,12 @@ struct Queues {
     sleepers: Option<&'static Task>,
     /// Exited tasks whose stack has no new owner, linked by `next`.
     graves: Option<&'static Task>,
+    /// The CPUs, by bit, that run their idle task and that nobody has sent to the queue since.
+    idle: u32,
 }
 
 static QUEUES: IrqLock<Queues> =
-    IrqLock::new(Queues { runnable: Fifo { first: None, last: None }, sleepers: None, graves: None });
+    IrqLock::new(Queues { runnable: Fifo { first: None, last: None }, sleepers: None, graves: None, idle: 0 });
 
 /// The number of the task spawned next.
 static NEXT_PID: AtomicU32 = AtomicU32::new(1);
@@ -75,11 +79,19 @@ pub fn init_cpu(cpu: usize) {
     machine::init_cpu(block, idle);
 }
 
-/// What the idle task does once the CPU is set up: nothing, until an interrupt's exit switches away from it.
+/// What the idle task does once the CPU is set up: nothing, as long as there is nothing for this CPU to do.
 pub fn idle() -> ! {
     machine::irqs_on();
     loop {
-        machine::wait_for_interrupt();
+        // Says to the others that this CPU idles, unless there is something in the queue. Most switches away from
+        // here happen at an interrupt's exit.
+        schedule();
+        let _masked = IrqsOff::new();
+        // An interrupt can ask for a switch and find that it may not: a tracer's callback holds this CPU. With
+        // interrupts off nothing can come between the look and the sleep.
+        if !machine::per_cpu().need_resched.load(Ordering::Relaxed) {
+            machine::wait_for_interrupt();
+        }
     }
 }
 
@@ -89,25 +101,69 @@ fn on_spawn(task: &'static Task) {
     tracing::adopt(task);
 }
 
-/// Starts a task that runs `body` and then exits.
+/// Starts a task that runs `body` and then exits. It may run where its maker may: see [`pin`].
 ///
 /// # Panics
 ///
 /// If the heap has no room for a stack.
 pub fn spawn(name: &'static str, body: fn()) -> &'static Task {
-    spawn_entry(name, Entry::Plain(body))
+    spawn_entry(name, Entry::Plain(body), own_cpus())
 }
 
-/// Starts a task that runs `body(arg)` and then exits.
+/// Starts a task that runs `body(arg)` and then exits. It may run where its maker may: see [`pin`].
 ///
 /// # Panics
 ///
 /// If the heap has no room for a stack.
 pub fn spawn_with(name: &'static str, body: fn(usize), arg: usize) -> &'static Task {
-    spawn_entry(name, Entry::WithArg(body, arg))
+    spawn_entry(name, Entry::WithArg(body, arg), own_cpus())
 }
 
-fn spawn_entry(name: &'static str, entry: Entry) -> &'static Task {
+/// Starts a task that runs `body(arg)` on CPU `cpu` and then exits.
+///
+/// # Panics
+///
+/// If that CPU does not run, or the heap has no room for a stack.
+pub fn spawn_on(cpu: usize, name: &'static str, body: fn(usize), arg: usize) -> &'static Task {
+    spawn_entry(name, Entry::WithArg(body, arg), only(cpu))
+}
+
+/// Where the running task may run, which only it changes.
+fn own_cpus() -> u32 {
+    machine::current().cpus.load(Ordering::Relaxed)
+}
+
+/// CPU `cpu` alone, by bit.
+fn only(cpu: usize) -> u32 {
+    assert!(smp::is_online(cpu), "there is no CPU {cpu} to run on");
+    1 << cpu
+}
+
+/// Moves the running task to CPU `cpu` and keeps it there, and with it every task that it spawns from now on.
+///
+/// # Panics
+///
+/// If that CPU does not run.
+pub fn pin(cpu: usize) {
+    set_cpus(only(cpu));
+}
+
+/// Lets the running task, and what it spawns from now on, run anywhere.
+pub fn unpin() {
+    set_cpus(ANY_CPU);
+}
+
+fn set_cpus(cpus: u32) {
+    let irqs = IrqsOff::new();
+    let queues = QUEUES.lock_with(&irqs);
+    machine::current().cpus.store(cpus, Ordering::Relaxed);
+    if cpus & 1 << machine::per_cpu().cpu == 0 {
+        // Only a CPU that may will run it again.
+        leave_cpu(queues);
+    }
+}
+
+fn spawn_entry(name: &'static str, entry: Entry, cpus: u32) -> &'static Task {
     let grave = QUEUES.lock().take_grave();
     if let Some(dead) = grave {
         tracing::bury(dead);
@@ -115,12 +171,12 @@ fn spawn_entry(name: &'static str, entry: Entry) -> &'static Task {
     let Some(stack) = grave.and_then(Task::stack).or_else(Stack::allocate) else {
         panic!("no memory for the stack of task {name}");
     };
-    let task = Task::new(NEXT_PID.fetch_add(1, Ordering::Relaxed), name, entry, stack, start);
+    let task = Task::new(NEXT_PID.fetch_add(1, Ordering::Relaxed), name, entry, cpus, stack, start);
     on_spawn(task);
     if let Some(slot) = NAMES.get(task.pid as usize) {
         slot.store(link(Some(task)), Ordering::Release);
     }
-    QUEUES.lock().runnable.push(task);
+    QUEUES.lock().make_runnable(task);
     task
 }
 
@@ -174,6 +230,29 @@ pub fn join(task: &'static Task) {
     leave_cpu(queues);
 }
 
+/// Waits until somebody unparks the running task, or has done so since it last parked.
+pub fn park() {
+    let me = machine::current();
+    let irqs = IrqsOff::new();
+    let queues = QUEUES.lock_with(&irqs);
+    if me.unparked.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    me.set_state(State::Parked);
+    leave_cpu(queues);
+}
+
+/// Ends the [`park`] of `task`: the one it is in, or else its next one.
+pub fn unpark(task: &'static Task) {
+    let mut queues = QUEUES.lock();
+    if task.state() == State::Parked {
+        task.set_state(State::Runnable);
+        queues.make_runnable(task);
+    } else {
+        task.unparked.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Lets every other runnable task have a turn first.
 pub fn yield_now() {
     schedule();
@@ -203,12 +282,12 @@ pub fn tick() {
     let irqs = IrqsOff::new();
     let mut queues = QUEUES.lock_with(&irqs);
     queues.wake_sleepers(machine::clock_ns());
-    if queues.runnable.first.is_some() {
+    if queues.runnable.any_for(cpu.cpu) {
         cpu.need_resched.store(true, Ordering::Relaxed);
     }
 }
 
-/// Gives the CPU to the task that has waited longest, if there is one; the caller stays runnable. Comes back
+/// Gives the CPU to the task that has waited longest of those that may have it, if there is one; the caller stays runnable. Comes back
 /// when it is the caller's turn again.
 #[inline(never)] // a name that traces are expected to show
 pub fn schedule() {
@@ -217,8 +296,8 @@ pub fn schedule() {
 }
 
 /// Switches away from the running task, which is in the list that its state says or, if it is runnable, in
-/// none yet. Interrupts are off. Comes back, without the lock, when the task is switched to again.
-fn leave_cpu(mut queues: MutexGuard<'static, Queues>) {
+/// none yet. Interrupts are off. Comes back, without the lock, when the task is switched to again, on whatever CPU.
+fn leave_cpu(mut queues: Held<'static, Queues>) {
     let prev = machine::current();
     let counts = context::counts();
     assert!(counts == 0, "task {} switches with nesting counts {counts:#x}", prev.name());
@@ -228,11 +307,21 @@ fn leave_cpu(mut queues: MutexGuard<'static, Queues>) {
     cpu.need_resched.store(false, Ordering::Relaxed);
     // SAFETY: `init_cpu` stored a reference to a static there, before any task ran.
     let idle: &'static Task = unsafe { &*cpu.idle.load(Ordering::Relaxed) };
-    if prev.state() == State::Runnable && !ptr::eq(prev, idle) {
+    let goes_on = prev.state() == State::Runnable && !ptr::eq(prev, idle);
+    if goes_on {
         queues.runnable.push(prev);
     }
-    let next = queues.runnable.pop().unwrap_or(idle);
+    let next = queues.runnable.pop_for(cpu.cpu).unwrap_or(idle);
+    if ptr::eq(next, idle) {
+        queues.idle |= 1 << cpu.cpu;
+    } else {
+        queues.idle &= !(1 << cpu.cpu);
+    }
     if !ptr::eq(prev, next) {
+        if goes_on {
+            // Another CPU may have nothing better to do.
+            queues.kick(prev);
+        }
         mem::forget(queues); // `arrived` releases it, on the other side
         switch_to(prev, next);
     }
@@ -266,6 +355,31 @@ unsafe fn arrived() {
 }
 
 impl Queues {
+    /// Puts a task that is in no list, and whose state says that it may run, into the queue.
+    fn make_runnable(&mut self, task: &'static Task) {
+        self.runnable.push(task);
+        self.kick(task);
+    }
+
+    /// Sends an idle CPU to the queue, in which `task` is, if there is one that may run it.
+    ///
+    /// That CPU will find its `need_resched` when it leaves the interrupt, and look: it cannot have looked before,
+    /// because the lock is held here.
+    fn kick(&mut self, task: &'static Task) {
+        let able = self.idle & task.cpus.load(Ordering::Relaxed);
+        if able == 0 {
+            return;
+        }
+        let this = machine::per_cpu().cpu;
+        // This CPU needs no interrupt: it is in one, above its idle task.
+        let cpu = if able & 1 << this != 0 { this } else { able.trailing_zeros() as usize };
+        self.idle &= !(1 << cpu);
+        PER_CPU[cpu].need_resched.store(true, Ordering::Relaxed);
+        if cpu != this {
+            machine::send_ipi(cpu, Ipi::Reschedule);
+        }
+    }
+
     /// Puts `task` among the sleepers, behind those that are due no later.
     fn add_sleeper(&mut self, task: &'static Task) {
         let wakeup_ns = task.wakeup_ns.load(Ordering::Relaxed);
@@ -291,7 +405,7 @@ impl Queues {
         {
             self.sleepers = linked(&sleeper.next);
             sleeper.set_state(State::Runnable);
-            self.runnable.push(sleeper);
+            self.make_runnable(sleeper);
         }
     }
 
@@ -302,7 +416,7 @@ impl Queues {
         while let Some(joiner) = waiting {
             waiting = linked(&joiner.next);
             joiner.set_state(State::Runnable);
-            self.runnable.push(joiner);
+            self.make_runnable(joiner);
         }
     }
 
@@ -331,15 +445,41 @@ impl Fifo {
         self.last = Some(task);
     }
 
-    /// Takes out the task that has been in longest.
-    fn pop(&mut self) -> Option<&'static Task> {
-        let task = self.first?;
-        self.first = linked(&task.next);
-        if self.first.is_none() {
-            self.last = None;
+    /// Takes out the task that has been in longest of those that may run on CPU `cpu`.
+    fn pop_for(&mut self, cpu: usize) -> Option<&'static Task> {
+        let mut before: Option<&'static Task> = None;
+        let mut task = self.first?;
+        while !may_run_on(task, cpu) {
+            before = Some(task);
+            task = linked(&task.next)?;
+        }
+        let after = linked(&task.next);
+        match before {
+            Some(before) => before.next.store(link(after), Ordering::Relaxed),
+            None => self.first = after,
+        }
+        if after.is_none() {
+            self.last = before;
         }
         Some(task)
     }
+
+    /// Whether a task in it may run on CPU `cpu`.
+    fn any_for(&self, cpu: usize) -> bool {
+        let mut waiting = self.first;
+        while let Some(task) = waiting {
+            if may_run_on(task, cpu) {
+                return true;
+            }
+            waiting = linked(&task.next);
+        }
+        false
+    }
+}
+
+/// Whether `task` may run on CPU `cpu`.
+fn may_run_on(task: &Task, cpu: usize) -> bool {
+    task.cpus.load(Ordering::Relaxed) & 1 << cpu != 0
 }
 
 /// A task as a list link.

@@ -1,8 +1,11 @@
 //! The kernel's check of itself, without any tracer: `selfcheck` on the command line. A tracer's test means
 //! something only on a kernel that is known to switch, preempt, sleep and allocate correctly by itself.
 //!
-//! Every check runs in the main task, alone, and leaves no task behind. What depends on the host's speed has
-//! a deadline of [`PATIENCE_NS`], which no sane host needs.
+//! Every check runs in the main task, alone, and leaves no task behind. Those that look at what one CPU does have the
+//! main task and theirs kept on CPU 0; `several_cpus` has those for which there are more. What depends on the host's
+//! speed has a deadline of [`PATIENCE_NS`], which no sane host needs.
+
+mod several_cpus;
 
 use alloc::{format, string::String, vec, vec::Vec};
 use core::{
@@ -26,7 +29,7 @@ type Outcome = Result<(), String>;
 /// A check: its name, which says what must hold, and what looks whether it does.
 type Check = (&'static str, fn() -> Outcome);
 
-/// All checks, in the order in which they run.
+/// The checks of what one CPU does, in the order in which they run.
 const CHECKS: &[Check] = &[
     ("tasks_have_stacks_of_their_own", tasks_have_stacks_of_their_own),
     ("loops_are_preempted", loops_are_preempted),
@@ -54,15 +57,27 @@ const TASKS: usize = 4;
 macro_rules! ensure {
     ($condition:expr, $($why:tt)*) => {
         if !$condition {
-            return Err(format!($($why)*));
+            return Err(::alloc::format!($($why)*));
         }
     };
 }
 
+use ensure;
+
 /// Runs all checks and says how each went.
 pub fn run() -> Exit {
+    sched::pin(0);
+    let mut failed = run_all(CHECKS);
+    sched::unpin();
+    failed += run_all(several_cpus::CHECKS);
+    println!("{} passed, {failed} failed", CHECKS.len() + several_cpus::CHECKS.len() - failed);
+    if failed == 0 { Exit::Success } else { Exit::Failed }
+}
+
+/// Runs some checks. How many failed.
+fn run_all(checks: &[Check]) -> usize {
     let mut failed = 0;
-    for (name, check) in CHECKS {
+    for (name, check) in checks {
         match check().and_then(|()| counts_are_zero()) {
             Ok(()) => println!("ok {name}"),
             Err(why) => {
@@ -71,8 +86,7 @@ pub fn run() -> Exit {
             }
         }
     }
-    println!("{} passed, {failed} failed", CHECKS.len() - failed);
-    if failed == 0 { Exit::Success } else { Exit::Failed }
+    failed
 }
 
 /// What must hold after every check.

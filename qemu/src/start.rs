@@ -5,10 +5,10 @@ use crate::{
     console::println,
     crash, demo, heap,
     machine::{self, Exit},
-    sched, selfcheck, tracing,
+    panic, sched, selfcheck, smp, tracing,
 };
 
-/// Timer interrupts a second, and so the most switches a second that nobody asked for.
+/// Timer interrupts a second on each CPU, and so the most switches a second there that nobody asked for.
 pub const TICK_HZ: u32 = 250;
 
 /// The longest command line that is looked at.
@@ -20,6 +20,7 @@ pub fn kernel_main() -> ! {
     sched::init_cpu(0);
     heap::init();
     tracing::start();
+    smp::start_others();
     machine::timer_start(TICK_HZ);
     sched::spawn("main", main);
     sched::idle()
@@ -40,5 +41,7 @@ fn main() {
             Exit::Failed
         }
     };
+    // Unless another CPU has begun to report a crash by now.
+    panic::take_over();
     machine::exit(exit);
 }

@@ -9,13 +9,16 @@ use core::{
     alloc::Layout,
     ops::Range,
     ptr,
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use fgraph::TaskTrace;
 
 /// Bytes of a task's stack. Interrupts run on it as well.
 pub const STACK_SIZE: usize = 32 << 10;
+
+/// The CPUs of a task that may run anywhere.
+pub(crate) const ANY_CPU: u32 = !0;
 
 /// How much of a name is shown, as in the `comm` of other kernels.
 const NAME_SHOWN: usize = 16;
@@ -42,6 +45,10 @@ pub struct Task {
     stack: Option<Stack>,
     /// A [`State`]; written under the scheduler's lock.
     state: AtomicU32,
+    /// The CPUs it may run on, by bit; guarded by the scheduler's lock.
+    pub(crate) cpus: AtomicU32,
+    /// Somebody has unparked the task and it has not parked since; guarded by the scheduler's lock.
+    pub(crate) unparked: AtomicBool,
     /// When a sleeping task is due, in nanoseconds since boot; guarded by the scheduler's lock.
     pub(crate) wakeup_ns: AtomicU64,
     /// The next task in whatever one list this task is in; guarded by the scheduler's lock.
@@ -73,8 +80,10 @@ pub enum State {
     Runnable,
     /// It waits for a time.
     Sleeping,
-    /// It waits for another task.
+    /// It waits for another task to exit.
     Blocked,
+    /// It waits for somebody to unpark it.
+    Parked,
     /// It has exited and never runs again.
     Dead,
 }
@@ -117,7 +126,7 @@ impl Stack {
 impl Task {
     /// The task that a CPU's boot context becomes, on the boot stack.
     pub(crate) const fn idle(name: &'static str) -> Self {
-        Self::with(0, name, Entry::Boot, None)
+        Self::with(0, name, Entry::Boot, ANY_CPU, None)
     }
 
     /// A task on `stack` that will start at `start` when it is switched to for the first time. It begins with
@@ -126,17 +135,18 @@ impl Task {
         pid: u32,
         name: &'static str,
         entry: Entry,
+        cpus: u32,
         stack: Stack,
         start: extern "C" fn() -> !,
     ) -> &'static Self {
         stack.seal();
-        let task = Self::with(pid, name, entry, Some(stack));
+        let task = Self::with(pid, name, entry, cpus, Some(stack));
         task.saved_sp.store(crate::machine::prepare_stack(stack.top(), start), Ordering::Relaxed);
         task.counts.store(crate::context::PREEMPT_ONE, Ordering::Relaxed);
         Box::leak(Box::new(task))
     }
 
-    const fn with(pid: u32, name: &'static str, entry: Entry, stack: Option<Stack>) -> Self {
+    const fn with(pid: u32, name: &'static str, entry: Entry, cpus: u32, stack: Option<Stack>) -> Self {
         Self {
             saved_sp: AtomicUsize::new(0),
             trace: AtomicPtr::new(ptr::null_mut()),
@@ -146,6 +156,8 @@ impl Task {
             entry,
             stack,
             state: AtomicU32::new(State::Runnable as u32),
+            cpus: AtomicU32::new(cpus),
+            unparked: AtomicBool::new(false),
             wakeup_ns: AtomicU64::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
             joiners: AtomicPtr::new(ptr::null_mut()),
@@ -166,6 +178,7 @@ impl Task {
             0 => State::Runnable,
             1 => State::Sleeping,
             2 => State::Blocked,
+            3 => State::Parked,
             _ => State::Dead,
         }
     }
@@ -176,7 +189,7 @@ impl Task {
         self.state.store(state as u32, Ordering::Release);
     }
 
-    /// The addresses of the task's stack; empty for an idle task, whose stack is the boot stack.
+    /// The addresses of the task's stack; empty for an idle task, whose stack is its CPU's boot stack.
     pub fn stack_range(&self) -> Range<usize> {
         self.stack.map_or(0..0, |stack| stack.bottom..stack.top())
     }

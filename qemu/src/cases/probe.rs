@@ -183,6 +183,23 @@ pub fn clobber_scratch() {
             options(nomem, nostack)
         );
     }
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "movi v0.16b, #0xa0", "movi v1.16b, #0xa1", "movi v2.16b, #0xa2", "movi v3.16b, #0xa3",
+            "movi v4.16b, #0xa4", "movi v5.16b, #0xa5", "movi v6.16b, #0xa6", "movi v7.16b, #0xa7",
+            "movi v16.16b, #0xb0", "movi v17.16b, #0xb1", "movi v18.16b, #0xb2", "movi v19.16b, #0xb3",
+            "movi v20.16b, #0xb4", "movi v21.16b, #0xb5", "movi v22.16b, #0xb6", "movi v23.16b, #0xb7",
+            "movi v24.16b, #0xb8", "movi v25.16b, #0xb9", "movi v26.16b, #0xba", "movi v27.16b, #0xbb",
+            "movi v28.16b, #0xbc", "movi v29.16b, #0xbd", "movi v30.16b, #0xbe", "movi v31.16b, #0xbf",
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _, out("v6") _,
+            out("v7") _, out("v16") _, out("v17") _, out("v18") _, out("v19") _, out("v20") _,
+            out("v21") _, out("v22") _, out("v23") _, out("v24") _, out("v25") _, out("v26") _,
+            out("v27") _, out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nomem, nostack)
+        );
+    }
     #[cfg(target_arch = "x86_64")]
     // SAFETY: only writes registers that are declared.
     unsafe {

@@ -29,7 +29,7 @@ struct Io {
 static CASE_REGISTERS_IO: AtomicPtr<Io> = AtomicPtr::new(core::ptr::null_mut());
 
 fn pattern(round: usize) -> [usize; machine::COUNT] {
-    core::array::from_fn(|n| 0x0101_0101_0101_0101 * (n + 1) ^ round << 56 | 0xf000_0000_0000_0000)
+    core::array::from_fn(|n| (0x0101_0101_0101_0101 * (n + 1)) ^ (round << 56) | 0xf000_0000_0000_0000)
 }
 
 fn run_once() -> CaseResult {
@@ -48,24 +48,29 @@ fn run_once() -> CaseResult {
 }
 
 fn run(flags: OpsFlags, with_return: bool) -> CaseResult {
-    run_once()?;
+    through(machine::callee(), run_once, flags, with_return)
+}
+
+/// Runs `once`, which calls `callee` once and compares: untraced, traced in the way that is asked for, untraced again.
+fn through(callee: usize, once: fn() -> CaseResult, flags: OpsFlags, with_return: bool) -> CaseResult {
+    once()?;
     let probe = Probe::new();
-    let callee = only(&[machine::callee()]);
+    let filter = only(&[callee]);
     {
-        let _op = Op::register(note_entry, flags, callee, probe.word())?;
+        let _op = Op::register(note_entry, flags, filter, probe.word())?;
         if with_return {
             let graph = Probe::new();
-            let _graph = Graph::probing(graph, callee)?;
-            run_once()?;
+            let _graph = Graph::probing(graph, filter)?;
+            once()?;
             check_eq!(graph.counts(), (1, 1), "graph events");
             check_eq!(graph.mismatches.load(Relaxed), 0, "mismatches");
         } else {
-            run_once()?;
+            once()?;
         }
     }
     check_eq!(probe.counts(), (1, 0), "entries");
-    check_eq!(probe.log()[0].func, machine::callee(), "ip");
-    run_once()
+    check_eq!(probe.log()[0].func, callee, "ip");
+    once()
 }
 
 pub fn registers_come_through_args() -> CaseResult {
@@ -116,7 +121,6 @@ pub fn the_regs_flavour_shows_every_register() -> CaseResult {
 }
 
 #[inline(never)]
-#[expect(clippy::too_many_arguments, reason = "the point is those on the stack")]
 extern "C" fn many(
     a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, g: usize, h: usize, i: usize, j: usize, k: u8, l: usize,
 ) -> usize {
@@ -195,8 +199,12 @@ pub fn vector_registers_come_through() -> CaseResult {
 #[cfg(target_arch = "aarch64")]
 mod arm64 {
     use super::{FtraceRegs, Io};
-    use crate::cases::{CaseResult, Outcome};
     use core::mem::offset_of;
+
+    #[cfg(target_feature = "neon")]
+    mod vectors;
+    #[cfg(target_feature = "neon")]
+    pub use vectors::vectors;
 
     /// x0 to x15, x18 to x29.
     pub const COUNT: usize = 28;
@@ -220,11 +228,9 @@ mod arm64 {
         })
     }
 
-    pub fn vectors() -> CaseResult {
-        if cfg!(target_feature = "neon") {
-            return Err(Outcome::Failed("the case for a target with vector registers is missing".into()));
-        }
-        Err(Outcome::Skipped("this target keeps Rust from vector registers"))
+    #[cfg(not(target_feature = "neon"))]
+    pub fn vectors() -> crate::cases::CaseResult {
+        Err(crate::cases::Outcome::Skipped("this target keeps Rust from vector registers"))
     }
 
     unsafe extern "C" {

@@ -1,7 +1,7 @@
 //! Tracing and the scheduler: calls preempted in the middle, tasks that never return, die, or are not traced.
 
 use core::hint::black_box;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::probe::{Graph, Probe, addr, only};
 use super::{CaseResult, Outcome, check, check_eq};
@@ -219,31 +219,33 @@ pub fn a_paused_task_runs_unhooked() -> CaseResult {
     Ok(())
 }
 
+static NMIS_DONE: AtomicBool = AtomicBool::new(false);
+
 pub fn an_nmi_may_come_anywhere() -> CaseResult {
     const NMIS: u64 = 2_000;
     if !machine::nmi_self() {
         return Err(Outcome::Skipped("this machine has no NMI yet"));
     }
     EXPECTED.store(root(black_box(7)), Relaxed);
+    NMIS_DONE.store(false, Relaxed);
+    WRONG.store(0, Relaxed);
     let probe = Probe::new();
     {
         let _user = Graph::probing(probe, only(&[addr!(root), addr!(branch), addr!(leaf), addr!(nmi_work)]))?;
         machine::set_nmi_hook(on_nmi);
         let worker = sched::spawn("worker", || {
-            while STEPS.load(Relaxed) != usize::MAX {
+            while !NMIS_DONE.load(Relaxed) {
                 if root(black_box(7)) != EXPECTED.load(Relaxed) {
                     WRONG.fetch_add(1, Relaxed);
                 }
             }
         });
-        WRONG.store(0, Relaxed);
         for _ in 0..NMIS {
             machine::nmi_self();
             black_box(root(black_box(7)));
         }
-        STEPS.store(usize::MAX, Relaxed);
+        NMIS_DONE.store(true, Relaxed);
         sched::join(worker);
-        STEPS.store(0, Relaxed);
         machine::set_nmi_hook(|_| {});
     }
     let (entries, returns) = probe.counts();

@@ -12,17 +12,25 @@
 //! | `exit(Exit) -> !` | leaves QEMU with the exit code that `Exit` stands for: 33, 35 or 37. Comes from any context, and again if leaving itself traps |
 //! | `command_line(&mut [u8]) -> usize` | copies the kernel command line without the kernel's own file name, returns its length |
 //! | `irqs_off() -> IrqState`, `irqs_restore(IrqState)`, `irqs_on()`, `irqs_enabled() -> bool` | the interrupt mask of this CPU; `IrqState` is `Copy`. Those that change it are compiler barriers |
-//! | `wait_for_interrupt()` | sleeps until an interrupt; interrupts are on |
+//! | `wait_for_interrupt()` | sleeps until an interrupt is due, and not at all if one is; called and returns with interrupts off, may let them in meanwhile |
+//! | `relax()` | what a CPU does between two looks at what another one must change |
 //! | `clock_ns() -> u64` | monotonic nanoseconds since boot, one register read and one multiplication, no lock |
 //! | `timer_start(hz: u32)` | starts the periodic interrupt of this CPU: [`crate::context::irq_enter`], acknowledge, [`crate::sched::tick`], [`crate::context::irq_exit`] as the last thing, which may switch tasks |
-//! | `timer_set_hz(hz: u32)` | changes its rate |
+//! | `timer_stop()` | ends it on this CPU, until the next `timer_start` |
+//! | `timer_set_hz(hz: u32)` | changes its rate, on every CPU; task context, interrupts on |
+//! | `cpus_present() -> usize` | how many CPUs the machine has, 1 at least |
+//! | `start_cpus(count: usize)` | starts CPUs 1 to `count - 1`, each of which arrives at [`crate::smp::secondary_main`] as CPU 0 did at `kernel_main`; does not wait for them |
+//! | `send_ipi(cpu: usize, Ipi)` | interrupts another CPU that runs, which calls [`crate::smp::interrupt`] as its timer calls `tick`. What was written before is seen there |
 //! | `nmi_self()` | x86_64: an NMI to this CPU; arm64: not possible yet, returns `false` |
+//! | `send_nmi(cpu: usize) -> bool` | the same to any CPU that runs; it may come after the return |
+//! | `stop_others()`, `stop() -> !` | makes the other CPUs call [`crate::panic::stop_if_over`], by NMI if there is one; stops this CPU for good |
 //! | `set_nmi_hook(fn(&mut TrapFrame))` | makes this what is told of each NMI, between `nmi_enter` and `nmi_exit` |
 //! | `switch(prev: &'static Task, next: &'static Task)` | interrupts are off; saves the callee-saved registers on prev's stack, changes stack and current task, returns as `next` |
 //! | `prepare_stack(top: usize, entry: extern "C" fn() -> !) -> usize` | builds the frame from which `switch` starts a new task; returns the saved stack pointer |
 //! | `text_range() -> Range<usize>` | the executable mapping of the kernel's text |
 //! | `text_alias(usize) -> *mut u8` | the writable alias of a text address; nothing is writable and executable through one mapping |
-//! | `sync_cores()` | every CPU has executed a context-synchronising instruction when it returns |
+//! | `sync_core()` | executes a context-synchronising instruction |
+//! | `sync_cores()` | every CPU has executed one when it returns: [`crate::smp::sync_cores`] |
 //! | `readable(addr: usize, len: usize) -> bool` | whether these bytes are memory that can be read without a fault or an effect; true for no bytes |
 //! | `TrapFrame` | the registers of an interrupted context, `ip()`, `sp()`, `fp()`; the trap entry builds a frame record, so that a walk along frame pointers goes through it |
 //!
@@ -42,6 +50,17 @@ cfg_if! {
     } else {
         compile_error!("the demo kernel runs on aarch64 and x86_64");
     }
+}
+
+/// What one CPU asks of another by interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ipi {
+    /// To look at its `need_resched`.
+    Reschedule,
+    /// To execute a context-synchronising instruction and say so.
+    Sync,
+    /// To run what its mailbox has.
+    Call,
 }
 
 /// How the kernel ends; `qemu/run` makes 0, 1 and 2 of it. Every variant has an exit code of its own for whoever started QEMU.

@@ -6,7 +6,7 @@ use core::{
 };
 
 use super::gic;
-use crate::{machine, sched};
+use crate::{machine, sched, smp};
 
 /// The virtual timer's interrupt: the same number on every CPU.
 pub(super) const INTERRUPT: u32 = 27;
@@ -48,16 +48,32 @@ pub fn clock_ns() -> u64 {
 
 /// Starts the periodic interrupt of this CPU, `hz` times a second.
 pub fn timer_start(hz: u32) {
-    timer_set_hz(hz);
+    set_period(hz);
+    restart();
     gic::enable(machine::per_cpu().cpu, INTERRUPT);
 }
 
-/// Changes its rate, counting from now. Rates that are 0 or above the counter's are taken as the nearest
-/// possible.
+/// Ends it on this CPU, until the next [`timer_start`].
+pub fn timer_stop() {
+    // SAFETY: CNTV_CTL_EL0 of this CPU: disabled, and its interrupt line with it.
+    unsafe { asm!("msr cntv_ctl_el0, xzr", "isb", options(nostack, preserves_flags)) };
+}
+
+/// Changes its rate, and that of the other CPUs, counting from now. Rates that are 0 or above the counter's are taken as
+/// the nearest possible. For task context with interrupts on.
 pub fn timer_set_hz(hz: u32) {
-    let period = (frequency() / u64::from(hz.max(1))).max(1);
-    PERIOD.store(period, Ordering::Relaxed);
-    arm(counter() + period);
+    set_period(hz);
+    restart();
+    smp::call_others(restart);
+}
+
+fn set_period(hz: u32) {
+    PERIOD.store((frequency() / u64::from(hz.max(1))).max(1), Ordering::Relaxed);
+}
+
+/// Makes the period count from now on this CPU.
+fn restart() {
+    arm(counter() + PERIOD.load(Ordering::Relaxed));
 }
 
 /// The periodic interrupt.

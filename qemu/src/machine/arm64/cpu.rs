@@ -12,6 +12,13 @@ pub struct IrqState(u64);
 /// `DAIF.I`: interrupts are masked.
 const MASKED: u64 = 1 << 7;
 
+/// Whether compiled code uses vector registers: it does in a kernel for `aarch64-unknown-none`, not for
+/// `aarch64-unknown-none-softfloat`.
+pub(super) const HAS_VECTORS: bool = cfg!(target_feature = "neon");
+
+/// `CPACR_EL1`: floating point and vectors are admitted if code was compiled to use them, else they trap.
+pub(super) const CPACR: u64 = if HAS_VECTORS { 0b11 << 20 } else { 0 };
+
 /// Makes `block` and `task` what [`per_cpu`] and [`current`] return on this CPU.
 #[inline(always)]
 pub fn init_cpu(block: &'static PerCpu, task: &'static Task) {
@@ -80,10 +87,10 @@ pub fn irqs_enabled() -> bool {
     state & MASKED == 0
 }
 
-/// Sleeps until an interrupt; interrupts are on.
+/// Sleeps until an interrupt is due; interrupts are off before and afterwards.
 #[inline(always)]
 pub fn wait_for_interrupt() {
-    // SAFETY: waits; an interrupt handler may have changed memory when it is over.
+    // SAFETY: waits. `DAIF` keeps interrupts from being taken, not from ending this.
     unsafe { asm!("wfi", options(nostack, preserves_flags)) };
 }
 
@@ -96,10 +103,3 @@ pub fn nmi_self() -> bool {
 /// Would make `hook` what is told of each NMI; there are none on this machine yet.
 #[inline(always)]
 pub fn set_nmi_hook(_hook: fn(&mut super::TrapFrame)) {}
-
-/// Returns when every CPU has executed a context-synchronising instruction. There is one CPU.
-#[inline(always)]
-pub fn sync_cores() {
-    // SAFETY: a barrier.
-    unsafe { asm!("isb", options(nostack, preserves_flags)) };
-}

@@ -4,10 +4,10 @@
 //! urgent than [`PRIORITY_MASK`], which leaves room: raising the mask to [`PRIORITY`] later keeps ordinary
 //! interrupts out while more urgent ones still come, which is how arm64 gets NMIs without hardware for them.
 
-use core::{arch::asm, ptr};
+use core::{arch::asm, ops::Range, ptr};
 
-use super::clock;
-use crate::console::println;
+use super::{super::Ipi, clock, memory};
+use crate::{console::println, machine, panic, percpu::MAX_CPUS, smp};
 
 /// The priority of ordinary interrupts; lower is more urgent.
 const PRIORITY: u32 = 0xa0;
@@ -26,6 +26,9 @@ const GICD_CTLR_ARE: u32 = 1 << 4;
 const GICD_CTLR_RWP: u32 = 1 << 31;
 
 // Redistributor registers; the second 64 KiB are about this CPU's own interrupts, 0 to 31.
+const GICR_TYPER: usize = 0x0008;
+/// The last of all CPUs; a bit of the lower half, while the upper half is the CPU's affinity.
+const GICR_TYPER_LAST: u32 = 1 << 4;
 const GICR_WAKER: usize = 0x0014;
 const GICR_WAKER_SLEEP: u32 = 1 << 1;
 const GICR_WAKER_ASLEEP: u32 = 1 << 2;
@@ -34,14 +37,23 @@ const GICR_ISENABLER0: usize = 0x1_0100;
 const GICR_ICENABLER0: usize = 0x1_0180;
 const GICR_IPRIORITYR: usize = 0x1_0400;
 
+/// Interrupts from other CPUs: the numbers that are sent by software.
+const RESCHEDULE: u32 = 0;
+const SYNC: u32 = 1;
+const CALL: u32 = 2;
+const STOP: u32 = 3;
+const FROM_CPUS: Range<u32> = RESCHEDULE..STOP + 1;
+
 /// Interrupt numbers from here on say that there was none.
 const SPECIAL: u64 = 1020;
 
+#[inline(always)]
 fn read(address: usize) -> u32 {
     // SAFETY: the addresses above are registers of the GIC, mapped as device memory.
     unsafe { ptr::with_exposed_provenance::<u32>(address).read_volatile() }
 }
 
+#[inline(always)]
 fn write(address: usize, value: u32) {
     // SAFETY: as for `read`; the values written here configure interrupts and touch no memory.
     unsafe { ptr::with_exposed_provenance_mut::<u32>(address).write_volatile(value) }
@@ -59,7 +71,9 @@ fn wait_for_distributor() {
     while read(DISTRIBUTOR + GICD_CTLR) & GICD_CTLR_RWP != 0 {}
 }
 
-/// Sets up what CPU `cpu`, which is the caller's, has for itself. All its interrupts are disabled.
+/// Sets up what CPU `cpu`, which is the caller's, has for itself. All its interrupts are disabled but those from other
+/// CPUs.
+#[unsafe(link_section = ".text.notrace")]
 pub(super) fn init_cpu(cpu: usize) {
     let base = REDISTRIBUTORS + cpu * REDISTRIBUTOR_SIZE;
     write(base + GICR_WAKER, read(base + GICR_WAKER) & !GICR_WAKER_SLEEP);
@@ -69,6 +83,7 @@ pub(super) fn init_cpu(cpu: usize) {
     for four in 0..8 {
         write(base + GICR_IPRIORITYR + 4 * four, PRIORITY * 0x0101_0101);
     }
+    FROM_CPUS.for_each(|number| enable(cpu, number));
     // SAFETY: the CPU interface's registers, by their numbers: ICC_SRE (use registers, not memory), ICC_PMR,
     //         ICC_BPR1, ICC_CTLR (end of interrupt also deactivates), ICC_IGRPEN1. Interrupts are masked.
     unsafe {
@@ -90,7 +105,63 @@ pub(super) fn init_cpu(cpu: usize) {
     }
 }
 
+/// How many CPUs there are, as far as their redistributors are mapped.
+pub(super) fn count_cpus() -> usize {
+    let mapped = (memory::GIC + memory::BLOCK_SIZE - REDISTRIBUTORS) / REDISTRIBUTOR_SIZE;
+    let last = |cpu| read(REDISTRIBUTORS + cpu * REDISTRIBUTOR_SIZE + GICR_TYPER) & GICR_TYPER_LAST != 0;
+    (0..mapped).position(last).map_or(mapped, |last| last + 1)
+}
+
+/// What CPU `cpu` is called, as in `GICR_TYPER`: affinities 3 to 0, a byte each.
+#[inline(always)]
+pub(super) fn affinity(cpu: usize) -> u32 {
+    read(REDISTRIBUTORS + cpu * REDISTRIBUTOR_SIZE + GICR_TYPER + 4)
+}
+
+/// Interrupts CPU `cpu`, which runs.
+#[unsafe(link_section = ".text.notrace")]
+pub fn send_ipi(cpu: usize, ipi: Ipi) {
+    send(
+        cpu,
+        match ipi {
+            Ipi::Reschedule => RESCHEDULE,
+            Ipi::Sync => SYNC,
+            Ipi::Call => CALL,
+        },
+    );
+}
+
+/// Stops the other CPUs, when they have interrupts on.
+#[unsafe(link_section = ".text.notrace")]
+pub fn stop_others() {
+    let others = smp::online() & !(1 << machine::per_cpu().cpu);
+    for cpu in 0..MAX_CPUS {
+        if others & 1 << cpu != 0 {
+            send(cpu, STOP);
+        }
+    }
+}
+
+/// Sends interrupt `number` to CPU `cpu`.
+#[inline(always)]
+fn send(cpu: usize, number: u32) {
+    let affinity = u64::from(affinity(cpu));
+    let (affinity_3, affinity_2, affinity_1) = (affinity >> 24, affinity >> 16 & 0xff, affinity >> 8 & 0xff);
+    let (range, in_range) = ((affinity & 0xff) >> 4, affinity & 0xf);
+    let value = affinity_3 << 48
+        | range << 44
+        | affinity_2 << 32
+        | u64::from(number) << 24
+        | affinity_1 << 16
+        | 1 << in_range;
+    // SAFETY: ICC_SGI1R. The first barrier: what was written before is seen by the CPU that is interrupted.
+    unsafe {
+        asm!("dsb ishst", "msr S3_0_C12_C11_5, {}", "isb", in(reg) value, options(nostack, preserves_flags));
+    }
+}
+
 /// Enables interrupt `number`, below 32, of CPU `cpu`.
+#[inline(always)]
 pub(super) fn enable(cpu: usize, number: u32) {
     write(REDISTRIBUTORS + cpu * REDISTRIBUTOR_SIZE + GICR_ISENABLER0, 1 << number);
 }
@@ -108,10 +179,13 @@ pub(super) fn dispatch() {
     if number >= SPECIAL {
         return;
     }
-    if number == u64::from(clock::INTERRUPT) {
-        clock::interrupt();
-    } else {
-        println!("interrupt {number}, which nobody enabled");
+    match number as u32 {
+        clock::INTERRUPT => clock::interrupt(),
+        RESCHEDULE => smp::interrupt(Ipi::Reschedule),
+        SYNC => smp::interrupt(Ipi::Sync),
+        CALL => smp::interrupt(Ipi::Call),
+        STOP => panic::stop_if_over(),
+        _ => println!("interrupt {number}, which nobody enabled"),
     }
     // SAFETY: ICC_EOIR1 with the value that ICC_IAR1 gave.
     unsafe { asm!("msr S3_0_C12_C12_1, {}", "isb", in(reg) taken, options(nostack, preserves_flags)) };

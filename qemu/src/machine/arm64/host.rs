@@ -6,7 +6,7 @@ use core::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::super::Exit;
+use super::{super::Exit, cpus};
 
 const SYS_GET_CMDLINE: u64 = 0x15;
 const SYS_EXIT_EXTENDED: u64 = 0x20;
@@ -53,7 +53,7 @@ pub fn exit(exit: Exit) -> ! {
     }
     if tries <= 1 {
         // SAFETY: turns the machine off, if somebody listens.
-        unsafe { asm!("hvc #0", inlateout("x0") PSCI_SYSTEM_OFF => _, options(nostack)) };
+        unsafe { cpus::psci(PSCI_SYSTEM_OFF, [0; 3]) };
     }
     loop {
         hint::spin_loop();

@@ -9,20 +9,23 @@
 //!
 //! Invariant: nothing is both writable and executable; `SCTLR_EL1.WXN` would see to it. Everything else is
 //! unmapped, address 0 included.
+//!
+//! Text is guarded if all of it was compiled with landing pads: then an indirect branch to anywhere else faults, on
+//! a CPU that has BTI.
 
-use core::{arch::asm, cell::UnsafeCell, ops::Range, ptr};
+use core::{arch::asm, cell::UnsafeCell, ops::Range, ptr, slice};
 
 use crate::lock::IrqsOff;
 
 const PAGE_SIZE: usize = 4096;
-const BLOCK_SIZE: usize = 2 << 20;
+pub(super) const BLOCK_SIZE: usize = 2 << 20;
 
 /// Start of RAM on the `virt` machine, and how much of it this kernel maps (QEMU's `-m 512M`).
 const RAM: usize = 0x4000_0000;
 const RAM_SIZE: usize = 512 << 20;
 
 /// The 2 MiB that hold the GIC's distributor and redistributors, and those that hold the UART.
-const GIC: usize = 0x0800_0000;
+pub(super) const GIC: usize = 0x0800_0000;
 const UART: usize = 0x0900_0000;
 
 /// From an address in RAM to its alias.
@@ -43,6 +46,8 @@ pub(super) const TCR: u64 = 25 | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 1 << 23 |
 
 /// `SCTLR_EL1` with everything off: the bits that are 1 on this CPU whatever one wants.
 pub(super) const SCTLR_RES1: u64 = 1 << 11 | 1 << 20 | 1 << 22 | 1 << 23 | 1 << 28 | 1 << 29;
+/// `SCTLR_EL1.EnIA`: return addresses are signed, with key A, where code was compiled to do so.
+pub(super) const SCTLR_SIGNED_RETURNS: u64 = 1 << 31;
 /// `SCTLR_EL1` as the kernel runs: MMU, data cache, stack alignment check, instruction cache, no execution of
 /// what is writable.
 pub(super) const SCTLR: u64 = SCTLR_RES1 | 1 | 1 << 2 | 1 << 3 | 1 << 12 | 1 << 19;
@@ -54,6 +59,7 @@ const BLOCK: u64 = 0b01;
 const ACCESSED: u64 = 1 << 10;
 const INNER_SHAREABLE: u64 = 0b11 << 8;
 const READ_ONLY: u64 = 1 << 7;
+const GUARDED: u64 = 1 << 50;
 const NOT_EXECUTABLE: u64 = 1 << 53;
 const NOT_EXECUTABLE_BY_EL0: u64 = 1 << 54;
 
@@ -66,6 +72,8 @@ unsafe extern "C" {
     static __text_start: u8;
     static __text_end: u8;
     static __rodata_end: u8;
+    static __properties_start: u32;
+    static __properties_end: u32;
 }
 
 /// A table of any level.
@@ -86,13 +94,14 @@ struct Tables {
 }
 
 /// The tables as a static that only `fill_tables` writes.
-struct Shared(UnsafeCell<Tables>);
+pub(super) struct Shared(UnsafeCell<Tables>);
 
 // SAFETY: `fill_tables` runs once, on one CPU, before anything else could look; afterwards only the MMU reads
 //         them.
 unsafe impl Sync for Shared {}
 
-static TABLES: Shared = Shared(UnsafeCell::new(Tables {
+/// The root comes first: where this is, is what `TTBR0_EL1` says.
+pub(super) static TABLES: Shared = Shared(UnsafeCell::new(Tables {
     root: Table([0; 512]),
     devices: Table([0; 512]),
     ram: Table([0; 512]),
@@ -107,6 +116,7 @@ pub(super) extern "C" fn fill_tables() -> *const u8 {
     let tables = unsafe { &mut *TABLES.0.get() };
     let address = |table: &Table| ptr::from_ref(table).addr() as u64;
     let Tables { root, devices, ram, alias, pages } = tables;
+    let guarded = if text_has_pads() { GUARDED } else { 0 };
 
     root.0[0] = address(devices) | TABLE;
     root.0[RAM >> 30] = address(ram) | TABLE;
@@ -124,10 +134,34 @@ pub(super) extern "C" fn fill_tables() -> *const u8 {
         ram.0[index] = address(table) | TABLE;
         for (number, entry) in table.0.iter_mut().enumerate() {
             let page = RAM + index * BLOCK_SIZE + number * PAGE_SIZE;
-            *entry = page as u64 | memory_of(page) | PAGE;
+            let guarded = if text_range().contains(&page) { guarded } else { 0 };
+            *entry = page as u64 | memory_of(page) | guarded | PAGE;
         }
     }
     ptr::from_ref(root).cast()
+}
+
+// The note that the linker makes (AAELF64 6.2, and the gABI's Linux extensions): three words, a name of one word,
+// then properties of a type, a size and data that fill eight bytes each time.
+const NOTE_HEADER_WORDS: usize = 4;
+const FEATURE_1_AND: u32 = 0xc000_0000;
+const FEATURE_1_BTI: u32 = 1 << 0;
+
+/// Whether every function that an indirect branch may reach begins with a landing pad. The linker says so of its output
+/// if it is true of all that it linked, the standard library included, which its usual build has no pads in.
+#[inline(always)]
+fn text_has_pads() -> bool {
+    let (start, end) = (&raw const __properties_start, &raw const __properties_end);
+    // SAFETY: read-only words between two of the linker script's symbols, 8-aligned by it.
+    let note = unsafe { slice::from_raw_parts(start, (end.addr() - start.addr()) / 4) };
+    let mut properties = note.get(NOTE_HEADER_WORDS..).unwrap_or_default();
+    while let [kind, size, rest @ ..] = properties {
+        if let (&FEATURE_1_AND, [features, ..]) = (kind, rest) {
+            return features & FEATURE_1_BTI != 0;
+        }
+        properties = rest.get(size.div_ceil(8) as usize * 2..).unwrap_or_default();
+    }
+    false
 }
 
 /// How the page at `page` is mapped where it is linked.

@@ -1,12 +1,21 @@
 //! arm64: QEMU's `virt` machine with a Cortex-A72, GICv3 and semihosting, at EL1.
 //!
 //! Register use: `SP_EL0` is the current [`Task`](crate::sched::Task) (the kernel runs with `SPSel` 1 and has
-//! no EL0), `TPIDR_EL1` this CPU's [`PerCpu`](crate::percpu::PerCpu). Floating point stays off: its use
-//! traps.
+//! no EL0), `TPIDR_EL1` this CPU's [`PerCpu`](crate::percpu::PerCpu).
+//!
+//! Built for `aarch64-unknown-none-softfloat`, floating point stays off: its use traps. Built for
+//! `aarch64-unknown-none`, compiled code has the vector registers wherever it runs, interrupt handlers included:
+//! traps save all of them, and the switch those that calls keep.
+//!
+//! Compiled with `-Zbranch-protection=bti,pac-ret`, return addresses are signed and functions have landing pads. What
+//! the CPU knows of that is turned on at boot: signatures always, guarded text only if the whole image has pads, for
+//! which the standard library must be compiled too, with `-Zbuild-std=core,alloc,compiler_builtins`. QEMU's
+//! Cortex-A72 knows neither, its `max` both (`QEMU_CPU=max qemu/run ...`).
 
 mod boot;
 mod clock;
 mod cpu;
+mod cpus;
 mod gic;
 mod host;
 mod memory;
@@ -14,13 +23,17 @@ mod serial;
 mod switch;
 mod trap;
 
-pub use clock::{clock_ns, timer_set_hz, timer_start};
+pub use clock::{clock_ns, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
-    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, nmi_self, per_cpu, set_nmi_hook,
-    sync_cores, wait_for_interrupt,
+    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, nmi_self, per_cpu,
+    set_nmi_hook, wait_for_interrupt,
 };
+pub use cpus::{cpus_present, relax, send_nmi, start_cpus, stop, sync_core};
+pub use gic::{send_ipi, stop_others};
 pub use host::{command_line, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
 pub use switch::{prepare_stack, switch};
 pub use trap::TrapFrame;
+
+pub use crate::smp::sync_cores;

@@ -6,6 +6,7 @@ use core::{
     ptr,
 };
 
+use super::cpu::HAS_VECTORS;
 use crate::sched::Task;
 
 /// What a task that does not run has on top of its stack; `Task::saved_sp` points here.
@@ -17,15 +18,23 @@ struct Switched {
     fp: u64,
     /// x30, where `switch` returns to.
     lr: u64,
+    /// d8 to d15, `FPCR` and a word to fill up; nothing where code has no vector registers.
+    vectors: [u64; VECTOR_WORDS],
 }
 
-const _: () = assert!(size_of::<Switched>() == 96 && size_of::<Switched>().is_multiple_of(16));
+const VECTOR_WORDS: usize = if HAS_VECTORS { 10 } else { 0 };
+
+const _: () =
+    assert!(size_of::<Switched>() == 96 + 8 * VECTOR_WORDS && size_of::<Switched>().is_multiple_of(16));
 const _: () = assert!(offset_of!(Switched, lr) == offset_of!(Switched, fp) + 8);
 
 // fgraph_demo_switch(x0: prev, x1: next). Interrupts are off. By the calling convention the caller has saved
-// x0-x17 and expects x19-x29 and sp back, which it gets when somebody switches to prev. x18 is nobody's.
+// x0-x17 and expects x19-x29 and sp back, which it gets when somebody switches to prev. x18 is nobody's. With
+// vector registers it also expects d8-d15, and how it rounds (FPCR); the rest of them it has saved.
 //
 //        sp on entry ->  +--------------------+
+//                        | FPCR               |  \ only with vector registers
+//                        | d8 ... d15         |  /
 //                        | x29, x30           |
 //                        | x19 ... x28        |
 //   Task::saved_sp   ->  +--------------------+
@@ -38,6 +47,8 @@ global_asm!(
     ".set SWITCHED_SIZE, {size}",
     ".set SWITCHED_X19, {x19}",
     ".set SWITCHED_FP, {fp}",
+    ".set SWITCHED_D8, {vectors}",
+    ".set SWITCHED_HAS_VECTORS, {has_vectors}",
     ".set TASK_SAVED_SP, {saved_sp}",
     ".pushsection .text.notrace.switch, \"ax\", %progbits",
     ".global fgraph_demo_switch",
@@ -51,11 +62,27 @@ global_asm!(
     "    stp  x25, x26, [sp, #SWITCHED_X19 + 48]",
     "    stp  x27, x28, [sp, #SWITCHED_X19 + 64]",
     "    stp  x29, x30, [sp, #SWITCHED_FP]",
+    ".if SWITCHED_HAS_VECTORS",
+    "    stp  d8, d9, [sp, #SWITCHED_D8]",
+    "    stp  d10, d11, [sp, #SWITCHED_D8 + 16]",
+    "    stp  d12, d13, [sp, #SWITCHED_D8 + 32]",
+    "    stp  d14, d15, [sp, #SWITCHED_D8 + 48]",
+    "    mrs  x9, fpcr",
+    "    str  x9, [sp, #SWITCHED_D8 + 64]",
+    ".endif",
     "    mov  x9, sp",
     "    str  x9, [x0, #TASK_SAVED_SP]",      // prev is as it will be found again
     "    ldr  x9, [x1, #TASK_SAVED_SP]",
     "    msr  sp_el0, x1",                    // next is current
     "    mov  sp, x9",                        // and runs on its own stack
+    ".if SWITCHED_HAS_VECTORS",
+    "    ldr  x9, [sp, #SWITCHED_D8 + 64]",
+    "    msr  fpcr, x9",
+    "    ldp  d14, d15, [sp, #SWITCHED_D8 + 48]",
+    "    ldp  d12, d13, [sp, #SWITCHED_D8 + 32]",
+    "    ldp  d10, d11, [sp, #SWITCHED_D8 + 16]",
+    "    ldp  d8, d9, [sp, #SWITCHED_D8]",
+    ".endif",
     "    ldp  x29, x30, [sp, #SWITCHED_FP]",
     "    ldp  x27, x28, [sp, #SWITCHED_X19 + 64]",
     "    ldp  x25, x26, [sp, #SWITCHED_X19 + 48]",
@@ -70,12 +97,15 @@ global_asm!(
     ".global fgraph_demo_first",
     "fgraph_demo_first:",
     "    mov  x30, xzr",                      // nobody called the entry
-    "    br   x19",
+    "    mov  x16, x19",                      // a branch by x16 may land where a call may
+    "    br   x16",
     "    .size fgraph_demo_first, . - fgraph_demo_first",
     ".popsection",
     size = const size_of::<Switched>(),
     x19 = const offset_of!(Switched, x19),
     fp = const offset_of!(Switched, fp),
+    vectors = const offset_of!(Switched, vectors),
+    has_vectors = const HAS_VECTORS as usize,
     saved_sp = const offset_of!(Task, saved_sp),
 );
 
@@ -98,7 +128,8 @@ pub fn switch(prev: &'static Task, next: &'static Task) {
 pub fn prepare_stack(top: usize, entry: extern "C" fn() -> !) -> usize {
     let saved_sp = top - size_of::<Switched>();
     let first: unsafe extern "C" fn() = fgraph_demo_first;
-    let mut frame = Switched { x19: [0; 10], fp: 0, lr: first as usize as u64 };
+    // FPCR 0 is what compiled code expects: round to nearest, nothing traps.
+    let mut frame = Switched { x19: [0; 10], fp: 0, lr: first as usize as u64, vectors: [0; VECTOR_WORDS] };
     frame.x19[0] = entry as usize as u64;
     // SAFETY: the bytes below `top` belong to the new task, which does not run yet; 16-aligned as `top` is.
     unsafe { ptr::with_exposed_provenance_mut::<Switched>(saved_sp).write(frame) };

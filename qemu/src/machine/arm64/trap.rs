@@ -10,7 +10,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::gic;
+use super::{cpu::HAS_VECTORS, gic};
 use crate::{
     console::emergency,
     context,
@@ -32,9 +32,15 @@ pub struct TrapFrame {
     /// The frame record: the interrupted frame pointer, and `pc` as the return address. x29 points here in
     /// the handlers.
     record: [u64; 2],
+    /// q0 to q31, then `FPCR` and `FPSR`; nothing where code has no vector registers. Of q8 to q15 handlers keep the
+    /// lower halves only.
+    vectors: [[u64; 2]; VECTOR_PAIRS],
 }
 
-const _: () = assert!(size_of::<TrapFrame>() == 288 && size_of::<TrapFrame>().is_multiple_of(16));
+const VECTOR_PAIRS: usize = if HAS_VECTORS { 33 } else { 0 };
+
+const _: () =
+    assert!(size_of::<TrapFrame>() == 288 + 16 * VECTOR_PAIRS && size_of::<TrapFrame>().is_multiple_of(16));
 const _: () = assert!(offset_of!(TrapFrame, sp) == offset_of!(TrapFrame, x) + 31 * 8);
 const _: () = assert!(offset_of!(TrapFrame, pstate) == offset_of!(TrapFrame, pc) + 8);
 
@@ -63,6 +69,8 @@ impl TrapFrame {
 // SCTLR_EL1.SA.
 //
 //   interrupted sp ->  +---------------------------+
+//                      | FPCR, FPSR                |  \ only with vector registers
+//                      | q0 ... q31                |  /
 //                      | record: x29, ELR          |  <- x29 in the handler
 //                      | pc, pstate                |
 //                      | x30, sp                   |
@@ -76,6 +84,29 @@ global_asm!(
     ".set FRAME_SP, {sp}",
     ".set FRAME_PC, {pc}",
     ".set FRAME_RECORD, {record}",
+    ".set FRAME_Q, {vectors}",
+    ".set FRAME_FPCR, FRAME_Q + 16 * 32",
+    ".set FRAME_HAS_VECTORS, {has_vectors}",
+
+    // All vector registers, by op stp or ldp.
+    ".macro fgraph_demo_all_vectors op",
+    "    \\op  q0, q1, [sp, #FRAME_Q]",
+    "    \\op  q2, q3, [sp, #FRAME_Q + 16 * 2]",
+    "    \\op  q4, q5, [sp, #FRAME_Q + 16 * 4]",
+    "    \\op  q6, q7, [sp, #FRAME_Q + 16 * 6]",
+    "    \\op  q8, q9, [sp, #FRAME_Q + 16 * 8]",
+    "    \\op  q10, q11, [sp, #FRAME_Q + 16 * 10]",
+    "    \\op  q12, q13, [sp, #FRAME_Q + 16 * 12]",
+    "    \\op  q14, q15, [sp, #FRAME_Q + 16 * 14]",
+    "    \\op  q16, q17, [sp, #FRAME_Q + 16 * 16]",
+    "    \\op  q18, q19, [sp, #FRAME_Q + 16 * 18]",
+    "    \\op  q20, q21, [sp, #FRAME_Q + 16 * 20]",
+    "    \\op  q22, q23, [sp, #FRAME_Q + 16 * 22]",
+    "    \\op  q24, q25, [sp, #FRAME_Q + 16 * 24]",
+    "    \\op  q26, q27, [sp, #FRAME_Q + 16 * 26]",
+    "    \\op  q28, q29, [sp, #FRAME_Q + 16 * 28]",
+    "    \\op  q30, q31, [sp, #FRAME_Q + 16 * 30]",
+    ".endm",
 
     ".macro fgraph_demo_vector number, handler",
     ".balign 128",
@@ -133,11 +164,26 @@ global_asm!(
     "    stp  x10, x11, [sp, #FRAME_PC]",
     "    stp  x29, x10, [sp, #FRAME_RECORD]",
     "    add  x29, sp, #FRAME_RECORD",            // the frame chain goes on into the interrupted function
+    ".if FRAME_HAS_VECTORS",
+    "    fgraph_demo_all_vectors stp",
+    "    mrs  x10, fpcr",
+    "    mrs  x11, fpsr",
+    "    str  x10, [sp, #FRAME_FPCR]",            // too far for a pair
+    "    str  x11, [sp, #FRAME_FPCR + 8]",
+    "    msr  fpcr, xzr",                         // handlers round as all compiled code does
+    ".endif",
     "    mov  x9, x1",
     "    mov  x1, x0",                            // vector
     "    mov  x0, sp",                            // frame
     "    blr  x9",
 
+    ".if FRAME_HAS_VECTORS",
+    "    ldr  x11, [sp, #FRAME_FPCR + 8]",
+    "    ldr  x10, [sp, #FRAME_FPCR]",
+    "    msr  fpsr, x11",
+    "    msr  fpcr, x10",
+    "    fgraph_demo_all_vectors ldp",
+    ".endif",
     "    ldp  x10, x11, [sp, #FRAME_PC]",
     "    msr  elr_el1, x10",                      // nothing may trap from here on, and nothing does
     "    msr  spsr_el1, x11",
@@ -161,11 +207,14 @@ global_asm!(
     "    eret",
     "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
     ".popsection",
+    ".purgem fgraph_demo_all_vectors",
     size = const size_of::<TrapFrame>(),
     x = const offset_of!(TrapFrame, x),
     sp = const offset_of!(TrapFrame, sp),
     pc = const offset_of!(TrapFrame, pc),
     record = const offset_of!(TrapFrame, record),
+    vectors = const offset_of!(TrapFrame, vectors),
+    has_vectors = const HAS_VECTORS as usize,
     sync = sym handle_sync,
     irq = sym handle_irq,
     unexpected = sym handle_unexpected,
@@ -192,8 +241,10 @@ extern "C" fn handle_sync(frame: &mut TrapFrame, _vector: u64) {
     let what = match class {
         0x00 => "undefined instruction",
         0x07 => "floating point",
+        0x0d => "branch to no landing pad",
         0x0e => "illegal execution state",
         0x15 => "system call",
+        0x1c => "wrong signature",
         0x21 => "instruction fetch fault",
         0x22 => "misaligned pc",
         0x25 if syndrome & 1 << 6 != 0 => "write fault",
@@ -236,6 +287,7 @@ static DYING: AtomicBool = AtomicBool::new(false);
 /// Shows everything and leaves QEMU.
 #[unsafe(link_section = ".text.notrace")]
 fn die(frame: &TrapFrame, what: &str, syndrome: u64, address: u64) -> ! {
+    panic::take_over();
     if DYING.swap(true, Ordering::Relaxed) {
         machine::exit(Exit::Crashed);
     }

@@ -9,7 +9,7 @@ use core::{
 };
 
 use super::{apic, port::Port};
-use crate::{lock::IrqsOff, machine, percpu::MAX_CPUS, sched};
+use crate::{lock::IrqsOff, machine, percpu::MAX_CPUS, sched, smp};
 
 /// What the 8254 counts in a second, whatever else is in the machine.
 const PIT_HZ: u64 = 1_193_182;
@@ -133,17 +133,33 @@ pub fn clock_ns() -> u64 {
 /// Starts the periodic interrupt of this CPU, `hz` times a second.
 pub fn timer_start(hz: u32) {
     apic::enable_timer();
-    timer_set_hz(hz);
+    set_period(hz);
+    restart();
 }
 
-/// Changes its rate, counting from now. Rates that are 0 or above the clock's are taken as the nearest possible.
+/// Ends it on this CPU, until the next [`timer_start`].
+pub fn timer_stop() {
+    apic::disable_timer();
+}
+
+/// Changes its rate, and that of the other CPUs, counting from now. Rates that are 0 or above the clock's are taken as
+/// the nearest possible. For task context with interrupts on.
 pub fn timer_set_hz(hz: u32) {
-    let period = (1_000_000_000 / u64::from(hz.max(1))).max(1);
+    set_period(hz);
+    restart();
+    smp::call_others(restart);
+}
+
+fn set_period(hz: u32) {
+    PERIOD_NS.store((1_000_000_000 / u64::from(hz.max(1))).max(1), Ordering::Relaxed);
+}
+
+/// Makes the period count from now on this CPU.
+fn restart() {
     // An interrupt in between would set the timer by half of what is new.
     let _irqs = IrqsOff::new();
-    PERIOD_NS.store(period, Ordering::Relaxed);
     let now = clock_ns();
-    arm(now, now + period);
+    arm(now, now + PERIOD_NS.load(Ordering::Relaxed));
 }
 
 /// The periodic interrupt.

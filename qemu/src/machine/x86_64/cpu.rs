@@ -3,6 +3,7 @@
 
 use core::{
     arch::{asm, x86_64::__cpuid},
+    hint,
     mem::offset_of,
     ptr,
     sync::atomic::Ordering,
@@ -116,16 +117,32 @@ pub fn irqs_enabled() -> bool {
     flags() & ADMITTED != 0
 }
 
-/// Sleeps until an interrupt; interrupts are on.
+/// Sleeps until an interrupt, and not at all if one is due; interrupts are off before and afterwards.
 #[inline(always)]
 pub fn wait_for_interrupt() {
-    // SAFETY: waits; an interrupt handler may have changed memory when it is over.
-    unsafe { asm!("hlt", options(nostack, preserves_flags)) };
+    // SAFETY: `sti` lets nothing in before the next instruction is done, so what is due ends the sleep. The handlers may
+    //         have changed memory when it is over, and use this stack.
+    unsafe { asm!("sti", "hlt", "cli", options(preserves_flags)) };
 }
 
-/// Returns when every CPU has executed a context-synchronising instruction. There is one CPU.
+/// What a CPU does between two looks at what another one must change.
 #[inline(always)]
-pub fn sync_cores() {
+pub fn relax() {
+    hint::spin_loop();
+}
+
+/// Stops this CPU for good; an NMI is no reason to go on.
+#[unsafe(link_section = ".text.notrace")]
+pub fn stop() -> ! {
+    loop {
+        // SAFETY: stops.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
+    }
+}
+
+/// Executes a context-synchronising instruction.
+#[inline(always)]
+pub fn sync_core() {
     // Intel SDM volume 3, 9.3: of the serialising instructions, the one that changes nothing.
     let _ = __cpuid(0);
 }

@@ -1,5 +1,5 @@
 //! The descriptor tables: flat segments, a stack of its own for each trap that may come anywhere, and a gate
-//! for each of the 256 vectors.
+//! for each of the 256 vectors. The gates are the same for all CPUs; the rest each CPU has for itself.
 //!
 //! Invariant: an NMI, a double fault and a machine check find a good stack whatever `rsp` is. Everything else
 //! stays on the interrupted stack. All gates keep interrupts off.
@@ -12,6 +12,7 @@ use core::{
 };
 
 use super::trap;
+use crate::percpu::MAX_CPUS;
 
 /// Selector of the kernel's code.
 pub(super) const CODE: u16 = 8;
@@ -35,25 +36,27 @@ const STACK_SIZE: usize = 16 << 10;
 /// The traps with a stack of their own, by the number of their stack, which counts from 1.
 const OWN_STACKS: [usize; 3] = [trap::NMI, trap::DOUBLE_FAULT, trap::MACHINE_CHECK];
 
-/// A table that only the boot CPU writes, in [`init`], and that belongs to the CPU afterwards.
+/// A table, or a table for each CPU, that only [`init`] writes, and that belongs to the hardware afterwards.
 #[repr(transparent)]
 pub(super) struct Shared<T>(UnsafeCell<T>);
 
-// SAFETY: `init` runs once, on one CPU, before anything else could look; afterwards only the CPU reads and
-//         writes.
+// SAFETY: `init` runs once on each CPU and writes what is this CPU's before the CPU could look; what is for all CPUs
+//         the first one writes before there are others. Afterwards only the hardware reads and writes.
 unsafe impl<T> Sync for Shared<T> {}
 
 /// What `lgdt` is told besides the address.
 pub(super) const GDT_LIMIT: u16 = 5 * 8 - 1;
 
-/// The segments. Without the last, which takes two entries, it serves the boot code too.
-pub(super) static GDT: Shared<[u64; 5]> = Shared(UnsafeCell::new([0, CODE_SEGMENT, DATA_SEGMENT, 0, 0]));
-const _: () = assert!(size_of::<Shared<[u64; 5]>>() == GDT_LIMIT as usize + 1);
+/// The segments of each CPU. Without the last segment, which takes two entries, those of CPU 0 serve the boot code of
+/// all CPUs too.
+pub(super) static GDT: Shared<[[u64; 5]; MAX_CPUS]> =
+    Shared(UnsafeCell::new([[0, CODE_SEGMENT, DATA_SEGMENT, 0, 0]; MAX_CPUS]));
+const _: () = assert!(size_of::<[u64; 5]>() == GDT_LIMIT as usize + 1);
 
 static IDT: Shared<[[u64; 2]; 256]> = Shared(UnsafeCell::new([[0; 2]; 256]));
 
-static STACKS: [Shared<Stack>; OWN_STACKS.len()] =
-    [const { Shared(UnsafeCell::new(Stack([0; STACK_SIZE]))) }; OWN_STACKS.len()];
+static STACKS: [[Shared<Stack>; OWN_STACKS.len()]; MAX_CPUS] =
+    [const { [const { Shared(UnsafeCell::new(Stack([0; STACK_SIZE]))) }; OWN_STACKS.len()] }; MAX_CPUS];
 
 #[repr(C, align(16))]
 struct Stack([u8; STACK_SIZE]);
@@ -73,41 +76,43 @@ struct TaskState {
 
 const _: () = assert!(size_of::<TaskState>() == 104 && offset_of!(TaskState, stacks) == 36);
 
-static STATE: Shared<TaskState> = Shared(UnsafeCell::new(TaskState {
-    reserved: 0,
-    privilege_stacks: [0; 3],
-    reserved_2: 0,
-    stacks: [0; 7],
-    reserved_3: 0,
-    reserved_4: 0,
-    ports: size_of::<TaskState>() as u16,
-}));
+static STATES: [Shared<TaskState>; MAX_CPUS] = [const {
+    Shared(UnsafeCell::new(TaskState {
+        reserved: 0,
+        privilege_stacks: [0; 3],
+        reserved_2: 0,
+        stacks: [0; 7],
+        reserved_3: 0,
+        reserved_4: 0,
+        ports: size_of::<TaskState>() as u16,
+    }))
+}; MAX_CPUS];
 
-/// What `lidt` reads.
+/// What `lgdt` and `lidt` read.
 #[repr(C, packed(2))]
 struct Pointer {
     limit: u16,
     address: usize,
 }
 
-/// Fills the tables and makes them those of this CPU. Called once, by the boot code, which uses [`GDT`]
-/// already.
-pub(super) fn init() {
-    // SAFETY: of this and the next two: the only reference there ever is, see `Shared`.
-    let state = unsafe { &mut *STATE.0.get() };
-    // SAFETY: as above; the CPU reads the GDT again when a selector is loaded, and the entries it uses now
-    //         are left alone.
-    let gdt = unsafe { &mut *GDT.0.get() };
-    // SAFETY: as above.
-    let idt = unsafe { &mut *IDT.0.get() };
-
+/// Fills the tables of CPU `cpu`, which is the caller's, and makes the CPU use them. Called once on each CPU, by the
+/// boot code, which uses the first [`GDT`] already; on CPU 0 before the others start.
+#[unsafe(link_section = ".text.notrace")]
+pub(super) fn init(cpu: usize) {
+    if cpu == 0 {
+        init_gates();
+    }
+    let state = STATES[cpu].0.get();
     let mut tops = [0; 7];
-    for (top, stack) in tops.iter_mut().zip(&STACKS) {
+    for (top, stack) in tops.iter_mut().zip(&STACKS[cpu]) {
         *top = (stack.0.get().expose_provenance() + STACK_SIZE) as u64;
     }
-    state.stacks = tops;
+    // SAFETY: this CPU's, and nobody uses it yet, see `Shared`.
+    unsafe { (*state).stacks = tops };
 
-    let base = ptr::from_ref(state).expose_provenance() as u64;
+    let base = state.expose_provenance() as u64;
+    // SAFETY: as above; no other reference to this CPU's entry of the array is ever made.
+    let gdt = unsafe { &mut *GDT.0.get().cast::<[u64; 5]>().add(cpu) };
     let entry = usize::from(TASK_STATE / 8);
     gdt[entry] = TASK_STATE_SEGMENT
         | (size_of::<TaskState>() as u64 - 1)
@@ -115,6 +120,32 @@ pub(super) fn init() {
         | (base >> 24 & 0xff) << 56;
     gdt[entry + 1] = base >> 32;
 
+    let segments = Pointer { limit: GDT_LIMIT, address: ptr::from_ref(gdt).expose_provenance() };
+    let gates = Pointer {
+        limit: size_of::<[[u64; 2]; 256]>() as u16 - 1,
+        address: IDT.0.get().expose_provenance(),
+    };
+    // SAFETY: 1. The segments in use are the same in this GDT. 2. All gates lead to handlers and all their stacks
+    //         exist. 3. The selector is that of the segment described above. 4. No `nomem`: the tables are written
+    //         before.
+    unsafe {
+        asm!(
+            "lgdt [{segments}]",
+            "lidt [{gates}]",
+            "ltr {selector:x}",
+            segments = in(reg) &raw const segments,
+            gates = in(reg) &raw const gates,
+            selector = in(reg) TASK_STATE,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Fills the gates.
+#[unsafe(link_section = ".text.notrace")]
+fn init_gates() {
+    // SAFETY: the only reference there ever is, see `Shared`.
+    let idt = unsafe { &mut *IDT.0.get() };
     for (vector, gate) in idt.iter_mut().enumerate() {
         let handler = trap::stub(vector) as u64;
         let stack = OWN_STACKS.iter().position(|&own| own == vector).map_or(0, |index| index as u64 + 1);
@@ -124,21 +155,5 @@ pub(super) fn init() {
             | stack << 32
             | (handler >> 16 & 0xffff) << 48;
         gate[1] = handler >> 32;
-    }
-
-    let pointer = Pointer {
-        limit: size_of::<[[u64; 2]; 256]>() as u16 - 1,
-        address: ptr::from_ref(idt).expose_provenance(),
-    };
-    // SAFETY: 1. All gates lead to handlers and all their stacks exist. 2. The selector is that of the
-    //         segment described above. 3. No `nomem`: the tables are written before.
-    unsafe {
-        asm!(
-            "lidt [{pointer}]",
-            "ltr {selector:x}",
-            pointer = in(reg) &raw const pointer,
-            selector = in(reg) TASK_STATE,
-            options(nostack, preserves_flags),
-        );
     }
 }

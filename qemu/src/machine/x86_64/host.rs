@@ -1,15 +1,22 @@
-//! What QEMU does for the kernel: ending with an exit code, and the command line.
+//! What QEMU does for the kernel: ending with an exit code, the command line, and the number of CPUs.
 
 use core::{
-    arch::asm,
     mem, ptr,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use super::{super::Exit, memory, port::Port};
+use super::{super::Exit, cpu, memory, port::Port};
 
 // SAFETY: QEMU's `isa-debug-exit`, which ends QEMU and does nothing else.
 const EXIT: Port = unsafe { Port::new(0xf4) };
+
+// SAFETY: of these two: QEMU's `fw_cfg`, of which only the access by DMA, at another port, touches memory.
+const CONFIG_SELECT: Port = unsafe { Port::new(0x510) };
+// SAFETY: as above.
+const CONFIG_DATA: Port = unsafe { Port::new(0x511) };
+/// Items of `fw_cfg`: what it is, and how many CPUs the machine has.
+const CONFIG_SIGNATURE: u16 = 0;
+const CONFIG_CPUS: u16 = 5;
 
 /// What the PVH loader left, as far as it is used here; Xen's public `arch-x86/hvm/start_info.h` has it all.
 #[repr(C)]
@@ -41,10 +48,21 @@ pub fn exit(exit: Exit) -> ! {
         Exit::Failed => 0x11,
         Exit::Crashed => 0x12,
     });
-    loop {
-        // SAFETY: without the device, stopping is all that is left. An NMI is no reason to go on.
-        unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
+    // Without the device, this is all that is left.
+    cpu::stop()
+}
+
+/// How many CPUs the machine has; 1 if nobody says.
+pub fn cpus_present() -> usize {
+    let read = |item| {
+        CONFIG_SELECT.write_u16(item);
+        [(); 4].map(|()| CONFIG_DATA.read())
+    };
+    if read(CONFIG_SIGNATURE) != *b"QEMU" {
+        return 1;
     }
+    let [low, high, ..] = read(CONFIG_CPUS);
+    usize::from(u16::from_le_bytes([low, high])).max(1)
 }
 
 /// Copies the kernel command line to `buffer` and returns its length; 0 if there is none, or one that does

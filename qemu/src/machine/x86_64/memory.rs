@@ -2,7 +2,7 @@
 //!
 //! | virtual | what | how |
 //! | --- | --- | --- |
-//! | 0x1000 | RAM below 640 KiB | writable |
+//! | 0x1000 | RAM below 640 KiB; in it the page where other CPUs start | writable |
 //! | 0xc_0000 | ROMs, 256 KiB; PVH start info | read-only |
 //! | 0x10_0000 | RAM up to 512 MiB | text read-only and executable, rodata read-only, the rest writable |
 //! | 0xfee0_0000 | local APIC, 2 MiB | device |
@@ -18,6 +18,9 @@ pub(super) const BLOCK_SIZE: usize = 2 << 20;
 
 /// How much RAM this kernel maps (QEMU's `-m 512M`).
 const RAM_SIZE: usize = 512 << 20;
+
+/// The page where the other CPUs start, in real mode. Nothing of the loader or of the firmware is there.
+pub(super) const START_PAGE: usize = 0x8000;
 
 /// Where video memory is, reading which may have an effect, and where the ROMs behind it end.
 const VIDEO: Range<usize> = 0xa_0000..0xc_0000;
@@ -130,8 +133,16 @@ pub(super) fn init() {
         }
     }
 
-    // SAFETY: these tables map everything in use as the old ones do, but for what nobody may do with it.
-    unsafe { asm!("mov cr3, {}", in(reg) address(root), options(nostack, preserves_flags)) };
+    activate();
+}
+
+/// Changes over to the tables that [`init`] has filled. Called once on each CPU, on the boot code's tables.
+#[unsafe(link_section = ".text.notrace")]
+pub(super) fn activate() {
+    let root = TABLES.0.get().expose_provenance();
+    // SAFETY: these tables map everything in use as the old ones do, but for what nobody may do with it. The root is
+    //         their first field.
+    unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
 /// How the page at `page` is mapped where it is linked.

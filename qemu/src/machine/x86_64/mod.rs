@@ -9,6 +9,7 @@ mod apic;
 mod boot;
 mod clock;
 mod cpu;
+mod cpus;
 mod descriptors;
 mod host;
 mod memory;
@@ -17,15 +18,18 @@ mod serial;
 mod switch;
 mod trap;
 
-pub use apic::nmi_self;
-pub use clock::{clock_ns, timer_set_hz, timer_start};
+pub use apic::{nmi_self, send_ipi, send_nmi, stop_others};
+pub use clock::{clock_ns, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
-    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, sync_cores,
+    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, relax, stop, sync_core,
     wait_for_interrupt,
 };
-pub use host::{command_line, exit};
+pub use cpus::start_cpus;
+pub use host::{command_line, cpus_present, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
 pub use switch::{prepare_stack, switch};
 pub use trap::TrapFrame;
 pub use trap::{set_breakpoint_hook, set_nmi_hook};
+
+pub use crate::smp::sync_cores;

@@ -25,6 +25,13 @@ impl Port {
         value
     }
 
+    /// Writes two bytes at once.
+    #[inline(always)]
+    pub(super) fn write_u16(self, value: u16) {
+        // SAFETY: affects no memory (invariant of `Port`).
+        unsafe { asm!("out dx, ax", in("dx") self.0, in("ax") value, options(nostack, preserves_flags)) };
+    }
+
     /// Writes a byte.
     #[inline(always)]
     pub(super) fn write(self, value: u8) {

@@ -267,6 +267,7 @@ extern "C" fn handle(frame: &mut TrapFrame, vector: usize) {
             context::irq_exit();
         }
         NMI => {
+            panic::stop_if_over();
             context::nmi_enter();
             let hook = NMI_HOOK.load(Ordering::Acquire);
             if !hook.is_null() {
@@ -323,6 +324,7 @@ static DYING: AtomicBool = AtomicBool::new(false);
 /// Shows everything and leaves QEMU.
 #[unsafe(link_section = ".text.notrace")]
 fn die(frame: &TrapFrame, vector: usize) -> ! {
+    panic::take_over();
     if DYING.swap(true, Ordering::Relaxed) {
         machine::exit(Exit::Crashed);
     }

@@ -1,0 +1,181 @@
+# Every command that people and CI type. `make` alone lists them.
+#
+# A machine with rustup and Debian is enough: what else is needed gets installed on the way (scripts/setup).
+
+# --- What is built -------------------------------------------------------------------------------------------------
+
+# The demo's machine: arm64 or x86_64.
+ARCH ?= arm64
+# One boot test by name; empty for all.
+CASE ?=
+# Seconds for one boot. Generous: QEMU emulates every instruction, and the host may be busy.
+BOOT_TIMEOUT ?= 300
+# How much longer the storms of random operations run in `make test-long`.
+STORM ?= 20
+
+# LIVE TESTS: the command of `make test-live`, which must print test results as scripts/tally counts them.
+LIVE_CMD ?= tests/live/run
+
+ARCHES := arm64 x86_64
+
+target_arm64 := aarch64-unknown-none-softfloat
+target_x86_64 := x86_64-unknown-none
+
+# Instructions (arm64) or bytes (x86_64) of NOPs that the compiler leaves at each function's entry.
+sled_arm64 := 2
+sled_x86_64 := 5
+
+# What the kernel is compiled with: for its Cargo call alone, so that host programs are built as always. The flags go to
+# a pinned stable compiler, which takes `-Z` with RUSTC_BOOTSTRAP.
+kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1))
+# A target folder of its own, since other flags would throw away what is built.
+kernel_target := target/kernel
+kernel_cargo = env -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(call kernel_flags,$(1))" \
+	cargo build -p fgraph-qemu --profile kernel --target $(target_$(1)) --target-dir $(kernel_target)
+
+# The kernel as it was linked, and with the names of its functions: the one that is booted.
+kernel_linked = $(kernel_target)/$(target_$(1))/kernel/kernel
+kernel = $(call kernel_linked,$(1)).fgraph
+
+boot_test_words := $(if $(CASE),case=$(CASE),test)
+
+# --- How make works here -------------------------------------------------------------------------------------------
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Cargo uses all cores by itself, and output is easier to read in order.
+.NOTPARALLEL:
+
+# Where rustup puts cargo; a shell that was open before does not know it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+ifneq ($(filter demo,$(MAKECMDGOALS)),)
+ifeq ($(filter $(ARCH),$(ARCHES)),)
+$(error ARCH is '$(ARCH)', and not one of: $(ARCHES))
+endif
+endif
+
+# One target for each machine: $(call each,NAME) is NAME-arm64 NAME-x86_64.
+each = $(ARCHES:%=$(1)-%)
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z][^:$$]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r name text; do \
+		printf '  make %-20s %s\n' "$$name" "$$text"; done
+	@printf '  make %-20s %s\n' \
+		qemu-test-ARCH 'boot tests; CASE=NAME for one of them' \
+		selfcheck-ARCH "the kernel's check of itself, without the tracer"
+	@printf '\nARCH is one of: %s\n' '$(ARCHES)'
+
+# --- Machine setup -------------------------------------------------------------------------------------------------
+
+.PHONY: setup setup-rust $(call each,setup-qemu)
+setup: ## install whatever is missing
+	scripts/step setup-rust scripts/setup rust
+	scripts/step setup-qemu scripts/setup qemu $(ARCHES)
+setup-rust:
+	@scripts/step setup-rust scripts/setup rust
+$(call each,setup-qemu): setup-qemu-%:
+	@scripts/step setup-qemu-$* scripts/setup qemu $*
+
+# --- The kernel ----------------------------------------------------------------------------------------------------
+
+.PHONY: demo $(call each,kernel)
+demo: setup-qemu-$(ARCH) kernel-$(ARCH) ## boot the demo: ARCH=arm64 or ARCH=x86_64
+	qemu/run $(ARCH) $(call kernel,$(ARCH)) $(BOOT_TIMEOUT) demo
+
+$(call each,kernel): kernel-%: setup-rust
+	scripts/step kernel-$* $(call kernel_cargo,$*)
+	scripts/step embed-$* cargo run -q -p fgraph-cli -- embed $(call kernel_linked,$*) --output $(call kernel,$*)
+
+# --- Tests ---------------------------------------------------------------------------------------------------------
+
+.PHONY: test test-long
+test: host-test test-live $(call each,qemu-test) ## all tests: host, live, boot on both machines
+test-long: export FGRAPH_STORM := $(STORM)
+test-long: test ## the same with longer storms: STORM=20
+
+.PHONY: host-test host-test-scripts host-test-debug host-test-release host-test-bare host-test-cli
+host-test: host-test-scripts host-test-debug host-test-release host-test-bare host-test-cli ## tests on this machine
+host-test-scripts:
+	scripts/step --tests scripts scripts/self-test
+host-test-debug: setup-rust
+	scripts/step --tests fgraph cargo test --no-fail-fast -p fgraph
+host-test-release: setup-rust
+	scripts/step --tests fgraph-release cargo test --no-fail-fast -p fgraph --all-features --release
+# What the host tool and other users of the codecs alone get.
+host-test-bare: setup-rust
+	scripts/step --tests fgraph-no-trampolines \
+		cargo test --no-fail-fast -p fgraph --no-default-features --features symbols
+# In release: one of its tests needs an optimised program, and the others read large files.
+host-test-cli: setup-rust
+	scripts/step --tests fgraph-cli cargo test --no-fail-fast -p fgraph-cli --release
+
+.PHONY: test-live
+test-live: setup-rust ## trampolines in a real process
+ifeq ($(LIVE_CMD),)
+	@echo "== live: skipped, LIVE_CMD is empty"
+else
+	scripts/step --tests live $(LIVE_CMD)
+endif
+
+.PHONY: $(call each,qemu-test) $(call each,selfcheck)
+$(call each,qemu-test): qemu-test-%: setup-qemu-% kernel-%
+	scripts/step --tests boot-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) $(boot_test_words)
+
+$(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
+	scripts/step --tests selfcheck-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) selfcheck
+
+.PHONY: miri
+miri: setup-rust ## the engine's tests under Miri, with the nightly toolchain
+	scripts/step setup-miri scripts/setup miri
+	MIRIFLAGS=-Zmiri-permissive-provenance scripts/step --tests miri \
+		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features --features symbols
+
+# --- Checks --------------------------------------------------------------------------------------------------------
+
+# Sets of features that must build by themselves.
+features_default :=
+features_all := --all-features
+features_bare := --no-default-features
+features_cli := --no-default-features --features symbols
+FEATURES := default all bare cli
+
+.PHONY: cross $(call each,cross)
+cross: $(call each,cross) ## build and clippy of fgraph for both bare targets
+$(call each,cross): cross-%: setup-rust
+	$(foreach f,$(FEATURES),scripts/step build-$*-$f cargo build -p fgraph --target $(target_$*) $(features_$f);)
+	$(foreach f,$(FEATURES),scripts/step clippy-$*-$f \
+		cargo clippy -p fgraph --target $(target_$*) $(features_$f) -- -D warnings;)
+
+.PHONY: lint lint-format lint-scripts lint-host $(call each,lint)
+lint: lint-format lint-scripts lint-host $(call each,lint) ## formatting, clippy everywhere, shellcheck if it is there
+lint-format: setup-rust
+	scripts/step format cargo fmt --all -- --check
+lint-scripts:
+	@if command -v shellcheck >/dev/null; then scripts/step shellcheck shellcheck scripts/* .ci/run qemu/run; \
+	else echo "== shellcheck: skipped, it is not installed"; fi
+lint-host: setup-rust
+	scripts/step clippy cargo clippy --workspace --all-targets --all-features -- -D warnings
+	$(foreach f,default bare cli,scripts/step clippy-$f \
+		cargo clippy -p fgraph --all-targets $(features_$f) -- -D warnings;)
+$(call each,lint): lint-%: setup-rust
+	scripts/step clippy-$* cargo clippy -p fgraph -p fgraph-qemu --target $(target_$*) -- -D warnings
+
+.PHONY: doc
+doc: setup-rust ## the reference of the crates, warnings being errors
+	RUSTDOCFLAGS="-D warnings" scripts/step doc cargo doc --no-deps -p fgraph -p fgraph-cli --all-features
+	$(foreach a,$(ARCHES),RUSTDOCFLAGS="-D warnings" scripts/step doc-$a \
+		cargo doc --no-deps -p fgraph --all-features --target $(target_$a);)
+
+.PHONY: package-check
+package-check: setup-rust ## what would be published is complete, and builds by itself on stable
+	scripts/step package-check scripts/package-check $(foreach a,$(ARCHES),$(target_$a))
+
+# --- The rest ------------------------------------------------------------------------------------------------------
+
+.PHONY: clean
+clean: ## remove everything that was built
+	cargo clean
+	cargo clean --target-dir $(kernel_target)

@@ -1,0 +1,240 @@
+//! What `init` makes of good, odd and broken site tables, on both machines. When it refuses, no byte of text may have changed.
+
+use std::vec::Vec;
+
+use super::image::{Image, Target, for_both_machines, init, new_engine};
+use super::{Error, Flavor};
+use crate::addr::SiteAddr;
+use crate::filter::Filter;
+use crate::machine::Code;
+use crate::ops::{Ops, OpsFlags};
+use crate::platform::TextWriteError;
+use crate::site::{SiteError, SiteReport};
+use crate::testing::{Random, keep, kernel};
+
+fn image<T: Target>() -> Image {
+    Image::new::<T>(7, &mut Random::new(11))
+}
+
+/// `init` with this table must fail like this, and leave everything alone.
+fn refused<T: Target>(case: &str, image: &Image, entries: Vec<usize>, states: usize, expected: Error) {
+    let before = kernel::text();
+    let engine = new_engine::<T>();
+    let source = image.source(entries, states);
+    assert_eq!(init(engine, source, image.trampolines), Err(expected), "{case}");
+    kernel::with(|kernel| assert!(kernel.writes.is_empty(), "{case}: {:?}", kernel.writes));
+    assert_eq!(kernel::text(), before, "{case}");
+    assert_eq!(
+        expected.site().is_some(),
+        matches!(expected, Error::Sites(SiteError::UnexpectedBytes { .. } | SiteError::Unreadable { .. }))
+    );
+
+    let ops = keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::ALL));
+    assert_eq!(engine.register_ops(ops), Err(Error::NotInitialised), "{case}");
+    assert!(!ops.is_registered() && !engine.is_stopped(), "{case}");
+    let again = image.source(image.entries(), 100);
+    assert_eq!(init(engine, again, image.trampolines), Err(Error::AlreadyInitialised), "{case}");
+    assert_eq!((engine.stats(), kernel::text()), (Default::default(), before), "{case}");
+}
+
+fn no_sites(report: SiteReport) -> Error {
+    Error::Sites(SiteError::NoSites { report })
+}
+
+fn tables_without_a_site_are_refused<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    let notrace: Vec<usize> = image.functions.iter().filter(|f| f.notrace).map(|f| f.site).collect();
+    let (start, end) = (image.base, image.text().end);
+    let outside = vec![start - 16, end, end - T::SLED + T::ALIGN, usize::MAX - 15, 16];
+    for (case, entries, report) in [
+        ("empty", vec![], SiteReport::default()),
+        ("zeros", vec![0; 4], SiteReport { empty: 4, ..SiteReport::default() }),
+        ("ones", vec![usize::MAX; 2], SiteReport { empty: 2, ..SiteReport::default() }),
+        ("notrace", notrace, SiteReport { notrace: 3, ..SiteReport::default() }),
+        ("outside", outside, SiteReport { outside: 5, unsorted: true, ..SiteReport::default() }),
+    ] {
+        refused::<T>(case, &image, entries, 10, no_sites(report));
+    }
+}
+
+fn an_odd_table_is_sorted_out_and_counted<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    let (start, end) = (image.base, image.text().end);
+    let mut entries = image.entries();
+    entries.reverse();
+    entries.extend([
+        0,
+        usize::MAX,
+        0,
+        image.functions[2].site,
+        image.functions[2].site,
+        image.functions[9].site,
+    ]);
+    entries.extend([start - T::ALIGN, end, end - T::SLED + T::ALIGN, 8, usize::MAX - 3]);
+    let mut outside = 5;
+    if T::ALIGN > 1 {
+        entries.extend([image.functions[1].site + 1, image.functions[1].site + 2]);
+        outside += 2;
+    }
+    let engine = new_engine::<T>();
+    let report = init(engine, image.source(entries, image.functions.len()), image.trampolines);
+    let should = SiteReport { sites: 7, notrace: 3, empty: 3, duplicates: 3, outside, unsorted: true };
+    assert_eq!(report, Ok(should));
+    assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Off));
+    let funcs: Vec<usize> = engine.functions().map(|func| func.get()).collect();
+    assert_eq!(funcs, image.traceable().map(|function| function.addr).collect::<Vec<_>>());
+    let stats = engine.stats();
+    assert_eq!((stats.sites, stats.patched, stats.notrace), (7, 0, 3));
+    for function in &image.functions {
+        let should = (!function.notrace).then_some(Flavor::Off);
+        assert_eq!(engine.target_of(SiteAddr::new(function.site)), should);
+        assert_eq!(engine.target_of(SiteAddr::new(function.site + 1)), None);
+    }
+    let again = image.source(image.entries(), 100);
+    assert_eq!(init(engine, again, image.trampolines), Err(Error::AlreadyInitialised));
+}
+
+fn a_sorted_table_is_reported_as_such<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    let source = image.source(image.entries(), 10);
+    let report = init(new_engine::<T>(), source, image.trampolines);
+    assert_eq!(report, Ok(SiteReport { sites: 7, notrace: 3, ..SiteReport::default() }));
+}
+
+fn the_last_sled_may_end_where_the_text_does<T: Target>() {
+    let mut image = image::<T>();
+    let last = image.functions.last().expect("a function").clone();
+    assert!(!last.notrace);
+    image.bytes.truncate(last.site + T::SLED - image.base);
+    image.boot::<T>();
+    let source = image.source(image.entries(), 10);
+    let report = init(new_engine::<T>(), source, image.trampolines).expect("a good image");
+    assert_eq!((report.sites, report.outside), (7, 0));
+}
+
+fn too_few_state_words_are_refused<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    let mut entries = image.entries();
+    // What falls away needs no state.
+    entries.extend([0, 0, entries[4]]);
+    for states in [0, 1, 9] {
+        let expected = Error::Sites(SiteError::NoRoom { entries: 10, states });
+        refused::<T>("too few", &image, entries.clone(), states, expected);
+    }
+    assert!(init(new_engine::<T>(), image.source(entries, 10), image.trampolines).is_ok());
+}
+
+fn a_notrace_range_must_be_part_of_the_text<T: Target>() {
+    let good = image::<T>();
+    let text = good.text();
+    for (case, notrace) in [
+        ("empty", text.start..text.start),
+        ("backwards", text.start + 32..text.start + 16),
+        ("begins before the text", text.start - 16..text.start + 16),
+        ("ends behind the text", text.start..text.end + 16),
+        ("elsewhere", 0x1000..0x2000),
+    ] {
+        let image = Image { notrace: notrace.clone(), ..good.clone() };
+        image.boot::<T>();
+        let expected = SiteError::NoNotraceRange { start: notrace.start, end: notrace.end };
+        refused::<T>(case, &image, image.entries(), 10, Error::Sites(expected));
+    }
+}
+
+fn unexpected_bytes_at_any_site_are_told_and_nothing_is_written<T: Target>() {
+    let image = image::<T>();
+    for function in image.traceable() {
+        for found in T::NO_SLEDS {
+            image.boot::<T>();
+            kernel::poke(function.site, found);
+            let site = SiteAddr::new(function.site);
+            let found = Code::new(found);
+            let expected = SiteError::UnexpectedBytes { site, expected: T::EXPECTED, found };
+            refused::<T>("unexpected bytes", &image, image.entries(), 10, Error::Sites(expected));
+        }
+        image.boot::<T>();
+        kernel::with(|kernel| kernel.unreadable.push(function.site + T::SLED - 1..function.site + T::SLED));
+        let expected = SiteError::Unreadable { site: SiteAddr::new(function.site) };
+        refused::<T>("unreadable", &image, image.entries(), 10, Error::Sites(expected));
+    }
+}
+
+fn what_is_in_the_notrace_range_need_not_be_understood<T: Target>() {
+    let image = image::<T>();
+    for found in T::NO_SLEDS {
+        image.boot::<T>();
+        for function in image.functions.iter().filter(|function| function.notrace) {
+            kernel::poke(function.site, found);
+        }
+        let hole = image.functions.iter().find(|function| function.notrace).expect("a function").site;
+        kernel::with(|kernel| kernel.unreadable.push(hole..hole + 1));
+        let report = init(new_engine::<T>(), image.source(image.entries(), 10), image.trampolines);
+        assert_eq!(report.map(|report| (report.sites, report.notrace)), Ok((7, 3)));
+    }
+}
+
+/// Two entries nearer to each other than a sled: patching one would destroy the other.
+fn sites_that_overlap_are_refused<T: Target>() {
+    let mut image = image::<T>();
+    let sled =
+        T::SLEDS.iter().map(|(_, sled)| *sled).find(|sled| sled[..T::ALIGN] == sled[T::ALIGN..][..T::ALIGN]);
+    let sled = sled.expect("a sled of equal instructions");
+    let end = image.text().end;
+    image.bytes.extend(sled);
+    image.bytes.extend(&sled[..T::ALIGN]);
+    image.boot::<T>();
+    kernel::with(|kernel| kernel.sleds.push(end..end + T::SLED + T::ALIGN));
+    let entries = vec![end, end + T::ALIGN];
+    let refused = init(new_engine::<T>(), image.source(entries, 2), image.trampolines);
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(kernel::text(), image.bytes);
+}
+
+fn a_failing_write_at_any_site_stops_the_tracer<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    init(new_engine::<T>(), image.source(image.entries(), 10), image.trampolines).expect("a good image");
+    let writes = kernel::with(|kernel| kernel.writes.clone());
+    assert!(!writes.is_empty());
+    for (left, write) in writes.iter().enumerate() {
+        image.boot::<T>();
+        kernel::with(|kernel| kernel.writes_left = Some(left));
+        let engine = new_engine::<T>();
+        let error = TextWriteError { addr: write.addr, len: write.bytes.len() };
+        let refused = init(engine, image.source(image.entries(), 10), image.trampolines);
+        assert_eq!(refused, Err(Error::Write(error)));
+        assert!(engine.is_stopped());
+        let ops = keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::ALL));
+        assert_eq!(engine.register_ops(ops), Err(Error::Stopped));
+    }
+}
+
+fn an_engine_that_was_not_initialised_registers_nobody<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    let engine = new_engine::<T>();
+    let ops = keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::ALL));
+    assert_eq!(engine.register_ops(ops), Err(Error::NotInitialised));
+    assert_eq!(engine.unregister_ops(ops), Err(Error::NotInitialised));
+    assert_eq!((engine.functions().count(), engine.target_of(SiteAddr::new(image.base))), (0, None));
+    assert_eq!(kernel::text(), image.bytes);
+}
+
+for_both_machines! {
+    tables_without_a_site_are_refused
+    an_odd_table_is_sorted_out_and_counted
+    a_sorted_table_is_reported_as_such
+    the_last_sled_may_end_where_the_text_does
+    too_few_state_words_are_refused
+    a_notrace_range_must_be_part_of_the_text
+    unexpected_bytes_at_any_site_are_told_and_nothing_is_written
+    what_is_in_the_notrace_range_need_not_be_understood
+    #[ignore = "not so yet: both are accepted, and preparing the second destroys the first"]
+    sites_that_overlap_are_refused
+    a_failing_write_at_any_site_stops_the_tracer
+    an_engine_that_was_not_initialised_registers_nobody
+}

@@ -1,0 +1,217 @@
+//! Users that come and go at random, against a plain model: after each step the text of every site is exactly what the set
+//! of users demands. Meanwhile every write is watched.
+
+use std::rc::Rc;
+use std::vec::Vec;
+
+use super::image::{Function, Image, Target, for_both_machines, target};
+use super::{Engine, Error, Flavor, Stats};
+use crate::addr::SiteAddr;
+use crate::filter::{Filter, FuncSet};
+use crate::graph::GraphOps;
+use crate::graph::world::{funcs, user};
+use crate::machine::MAX_STEPS;
+use crate::ops::{MAX_OPS, Ops, OpsFlags};
+use crate::testing::kernel::{self, Fake, Kernel};
+use crate::testing::{Random, keep, storm};
+
+/// A user, and what is known of it without the tracer.
+enum User<T: Target> {
+    Ops(&'static Ops<T::Regs>),
+    Graph(&'static GraphOps<T::Regs>),
+}
+
+struct Known<T: Target> {
+    user: User<T>,
+    wants: Vec<usize>,
+    flavor: Flavor,
+    registered: bool,
+}
+
+/// A random filter, and the functions that pass it.
+fn filter(image: &Image, random: &mut Random) -> (Filter, Vec<usize>) {
+    let all: Vec<usize> = image.functions.iter().map(|function| function.addr).collect();
+    let some = |random: &mut Random| -> Vec<usize> {
+        let of = random.between(1, 6);
+        all.iter().copied().filter(|_| random.one_in(of)).collect()
+    };
+    let (include, exclude) = (some(random), some(random));
+    let set = |addrs: &Vec<usize>| FuncSet::Some(funcs(addrs.clone()));
+    match random.below(8) {
+        0 => (Filter::ALL, all),
+        1 => (Filter::NONE, Vec::new()),
+        2 => (Filter { include: FuncSet::All, exclude: FuncSet::All }, Vec::new()),
+        3 => {
+            let wants = all.iter().copied().filter(|addr| !exclude.contains(addr)).collect();
+            (Filter { include: FuncSet::All, exclude: set(&exclude) }, wants)
+        }
+        4 => {
+            let wants = include.iter().copied().filter(|addr| !exclude.contains(addr)).collect();
+            (Filter { include: set(&include), exclude: set(&exclude) }, wants)
+        }
+        _ => (Filter { include: set(&include), exclude: FuncSet::None }, include),
+    }
+}
+
+fn known<T: Target>(number: usize, image: &Image, random: &mut Random) -> Known<T> {
+    let (filter, wants) = filter(image, random);
+    if random.one_in(2) {
+        return Known {
+            user: User::Graph(user(number, filter)),
+            wants,
+            flavor: Flavor::Args,
+            registered: false,
+        };
+    }
+    let save_regs = random.one_in(3);
+    let flags = if save_regs { OpsFlags::SAVE_REGS } else { OpsFlags::empty() };
+    let ops = keep(Ops::new(|_, _, _, _| {}, flags, filter));
+    let flavor = if save_regs { Flavor::Regs } else { Flavor::Args };
+    Known { user: User::Ops(ops), wants, flavor, registered: false }
+}
+
+/// What the users need of a function.
+fn needed<T: Target>(users: &[Known<T>], function: &Function) -> Flavor {
+    let wanting = users.iter().filter(|user| user.registered && user.wants.contains(&function.addr));
+    wanting.map(|user| user.flavor).max().unwrap_or(Flavor::Off)
+}
+
+/// How many slots for entries and for the graph are taken.
+fn taken<T: Target>(users: &[Known<T>]) -> (usize, usize) {
+    let graph = |user: &&Known<T>| matches!(user.user, User::Graph(_));
+    let registered = || users.iter().filter(|user| user.registered);
+    let of_graph = registered().filter(graph).count();
+    (registered().count() - of_graph + usize::from(of_graph > 0), of_graph)
+}
+
+/// From now on every write and core sync must leave each site in a state on the way from old to new, with the trap handler
+/// told where it leads.
+pub(super) fn watch<T: Target>(
+    engine: &'static Engine<Fake, T>,
+    image: &Image,
+    change: impl Fn(&Function) -> (Flavor, Flavor),
+) {
+    let sites: Vec<_> = (image.traceable())
+        .map(|function| {
+            let (from, to) = change(function);
+            let way = T::on_the_way(&image.sled::<T>(function, from), &image.sled::<T>(function, to));
+            (function.clone(), to, way)
+        })
+        .collect();
+    let watch = move |kernel: &Kernel| {
+        for (function, to, way) in &sites {
+            let there = kernel.at(function.site, T::SLED).to_vec();
+            assert!(way.contains(&there), "{there:02x?} at {:#x}, not one of {way:02x?}", function.site);
+            assert_eq!(target(engine, function), Some(*to), "target of {:#x}", function.site);
+        }
+    };
+    kernel::with(|kernel| {
+        kernel.watch = Some(Rc::new(watch));
+        kernel.writes.clear();
+    });
+}
+
+/// The writes since `watch`: never two at one site without a core sync between, and one after the last.
+fn check_syncs<T: Target>(image: &Image, syncs_before: usize) {
+    kernel::with(|kernel| {
+        let (writes, syncs) = (&kernel.writes, kernel.syncs);
+        for function in image.traceable() {
+            let site = function.site..function.site + T::SLED;
+            let own: Vec<usize> = writes.iter().filter(|w| site.contains(&w.addr)).map(|w| w.syncs).collect();
+            assert!(
+                own.windows(2).all(|pair| pair[0] < pair[1]),
+                "{site:x?} was written twice between syncs"
+            );
+        }
+        assert!(writes.iter().all(|write| write.syncs < syncs), "no sync after the last write");
+        let used = syncs - syncs_before;
+        assert_eq!(used == 0, writes.is_empty(), "a sync for nothing");
+        assert!(used <= MAX_STEPS, "{used} syncs for one update");
+    });
+}
+
+/// Registers a user, or takes it out; it must go as the model says.
+fn step<T: Target>(
+    engine: &'static Engine<Fake, T>,
+    image: &Image,
+    users: &mut [Known<T>],
+    (index, register): (usize, bool),
+) {
+    let (ops_taken, graph_taken) = taken(users);
+    let graph_needs_slot = graph_taken == 0 && ops_taken == MAX_OPS;
+    let expected = match (&users[index].user, register, users[index].registered) {
+        (_, true, true) => Err(Error::AlreadyRegistered),
+        (_, false, false) => Err(Error::NotRegistered),
+        (User::Ops(_), true, _) if ops_taken == MAX_OPS => Err(Error::TooManyUsers { max: MAX_OPS }),
+        (User::Graph(_), true, _) if graph_taken == MAX_OPS || graph_needs_slot => {
+            Err(Error::TooManyUsers { max: MAX_OPS })
+        }
+        _ => Ok(()),
+    };
+
+    let before: Vec<Flavor> = image.functions.iter().map(|function| needed(users, function)).collect();
+    if expected.is_ok() {
+        users[index].registered = register;
+    }
+    let after: Vec<Flavor> = image.functions.iter().map(|function| needed(users, function)).collect();
+    watch(engine, image, |function| {
+        let at = image.functions.iter().position(|f| f.site == function.site).expect("of this image");
+        (before[at], after[at])
+    });
+    let syncs = kernel::with(|kernel| kernel.syncs);
+    let (done, is_registered) = match users[index].user {
+        User::Ops(ops) => {
+            let done = if register { engine.register_ops(ops) } else { engine.unregister_ops(ops) };
+            (done, ops.is_registered())
+        }
+        User::Graph(user) => {
+            let done = if register { engine.register_graph(user) } else { engine.unregister_graph(user) };
+            (done, user.is_registered())
+        }
+    };
+    let full = ops_taken == MAX_OPS
+        && (expected, done) == (Err(Error::AlreadyRegistered), Err(Error::TooManyUsers { max: MAX_OPS }));
+    assert!(done == expected || full, "{done:?} instead of {expected:?}");
+    assert_eq!(is_registered, users[index].registered);
+    check_syncs::<T>(image, syncs);
+}
+
+fn check<T: Target>(engine: &Engine<Fake, T>, image: &Image, users: &[Known<T>]) {
+    assert_eq!(kernel::text(), image.text_with::<T>(|function| needed(users, function)), "text");
+    let patched = image.traceable().filter(|function| needed(users, function) != Flavor::Off).count();
+    let sites = image.traceable().count();
+    assert_eq!(engine.stats(), Stats { sites, patched, notrace: image.functions.len() - sites });
+    for function in &image.functions {
+        let state = (!function.notrace).then(|| needed(users, function));
+        assert_eq!(target(engine, function), state);
+        assert_eq!(engine.target_of(SiteAddr::new(function.site + 2)), None);
+    }
+}
+
+fn the_text_is_always_what_the_users_need<T: Target>() {
+    let (mut updates, mut crowds) = (0, 0);
+    storm(30, 2, |random| {
+        let image = Image::new::<T>(random.between(1, if cfg!(miri) { 6 } else { 30 }), random);
+        let engine = image.start::<T>();
+        let mut users: Vec<Known<T>> = (0..40).map(|number| known(number, &image, random)).collect();
+        check(engine, &image, &users);
+        for _ in 0..if cfg!(miri) { 20 } else { 200 } {
+            let index = random.below(users.len());
+            // Now and then what makes no sense.
+            let register = users[index].registered == random.one_in(10);
+            step(engine, &image, &mut users, (index, register));
+            check(engine, &image, &users);
+            updates += kernel::with(|kernel| kernel.writes.len());
+            crowds += usize::from(taken(&users).0 == MAX_OPS);
+        }
+        while let Some(index) = users.iter().position(|user| user.registered) {
+            step(engine, &image, &mut users, (index, false));
+        }
+        check(engine, &image, &users);
+        assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Off));
+    });
+    std::println!("{updates} writes, {crowds} times all slots were taken");
+    assert!(updates > 0 && (crowds > 0 || cfg!(miri)));
+}
+
+for_both_machines! { the_text_is_always_what_the_users_need }

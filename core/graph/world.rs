@@ -1,0 +1,255 @@
+//! A machine that runs nothing, for the tests of the graph: a stack of plain words, traced calls that are made by hand on
+//! register blocks of either machine, and graph users whose callbacks are closures of the test.
+
+use core::cell::{Cell, RefCell};
+use std::any::Any;
+use std::rc::Rc;
+use std::thread_local;
+use std::vec::Vec;
+
+use super::{EntryCall, Graph, GraphOps, ReturnCall, Want};
+use crate::addr::{FuncAddr, RetAddr, StackKey};
+use crate::arch::{arm64, x86_64};
+use crate::filter::Filter;
+use crate::platform::{Context, Fatal};
+use crate::regs::{Regs, Saved};
+use crate::task::TaskTrace;
+use crate::testing::{keep, keep_all};
+
+/// Where hooked functions return to.
+pub(crate) const HOOKER: usize = 0x00ff_f000;
+
+/// Words of the fake stack.
+const WORDS: usize = 4096;
+
+/// A register block that tests can fill as its trampolines would.
+pub(crate) trait Block: Regs + Sized {
+    /// At the entry of `func`, called with the stack pointer at `sp` and to return to `ret`.
+    ///
+    /// # Safety
+    /// `sp` is in the middle of a stack that lives for ever and that only this thread uses.
+    unsafe fn entry(func: FuncAddr, sp: usize, ret: usize, task: *const TaskTrace) -> Self;
+
+    /// In the return hooker, for a function that was entered with the stack pointer at `sp`.
+    ///
+    /// # Safety
+    /// As for `entry`.
+    unsafe fn ret(sp: usize, value: usize, task: *const TaskTrace) -> Self;
+
+    /// Where stack walkers find the address that the return hooker returns to.
+    fn resume_slot(sp: usize) -> usize;
+
+    /// What `return_early` makes of the ip.
+    const RETURN_EARLY: usize;
+}
+
+impl Block for x86_64::regs::FtraceRegs {
+    unsafe fn entry(func: FuncAddr, sp: usize, ret: usize, task: *const TaskTrace) -> Self {
+        // SAFETY: the caller's stack has a word at `sp`.
+        unsafe { core::ptr::with_exposed_provenance_mut::<usize>(sp).write(ret) };
+        // SAFETY: the caller's stack and task last.
+        unsafe { Self::from_raw(Saved::Args, func.get() + 5, sp, task) }
+    }
+
+    unsafe fn ret(sp: usize, value: usize, task: *const TaskTrace) -> Self {
+        // SAFETY: the caller's stack and task last.
+        let mut fregs = unsafe { Self::from_raw(Saved::Return, HOOKER, sp + 8, task) };
+        fregs.rax = value;
+        fregs
+    }
+
+    fn resume_slot(sp: usize) -> usize {
+        sp
+    }
+
+    const RETURN_EARLY: usize = x86_64::regs::RETURN_EARLY;
+}
+
+impl Block for arm64::regs::FtraceRegs {
+    unsafe fn entry(func: FuncAddr, sp: usize, ret: usize, task: *const TaskTrace) -> Self {
+        // SAFETY: the caller's stack and task last.
+        let mut fregs = unsafe { Self::from_raw(Saved::Args, func.get() + 8, sp, task) };
+        fregs.lr = ret;
+        fregs
+    }
+
+    unsafe fn ret(sp: usize, value: usize, task: *const TaskTrace) -> Self {
+        // SAFETY: the caller's stack and task last.
+        let mut fregs = unsafe { Self::from_raw(Saved::Return, HOOKER, sp, task) };
+        fregs.x[0] = value;
+        fregs
+    }
+
+    fn resume_slot(sp: usize) -> usize {
+        sp - 8
+    }
+
+    const RETURN_EARLY: usize = arm64::regs::RETURN_EARLY;
+}
+
+/// Runs a generic test with the register blocks of both machines.
+macro_rules! on_both_machines {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn x86_64() {
+                super::$name::<$crate::arch::x86_64::regs::FtraceRegs>();
+            }
+            #[test]
+            fn arm64() {
+                super::$name::<$crate::arch::arm64::regs::FtraceRegs>();
+            }
+        }
+    )*};
+}
+pub(crate) use on_both_machines;
+
+type EntryScript<R> = dyn Fn(&mut EntryCall<'_, R>, &GraphOps<R>) -> Want;
+type ReturnScript<R> = dyn Fn(&mut ReturnCall<'_, R>, &GraphOps<R>);
+
+/// What the callbacks of this thread's graph users do.
+struct Script<R: Regs> {
+    entry: Rc<EntryScript<R>>,
+    ret: Rc<ReturnScript<R>>,
+}
+
+thread_local! {
+    static SCRIPT: RefCell<Option<Rc<dyn Any>>> = const { RefCell::new(None) };
+}
+
+/// From now on callbacks do this.
+pub(crate) fn play<R: Regs>(
+    entry: impl Fn(&mut EntryCall<'_, R>, &GraphOps<R>) -> Want + 'static,
+    ret: impl Fn(&mut ReturnCall<'_, R>, &GraphOps<R>) + 'static,
+) {
+    let script: Rc<dyn Any> = Rc::new(Script { entry: Rc::new(entry), ret: Rc::new(ret) });
+    SCRIPT.set(Some(script));
+}
+
+fn with_script<R: Regs, T>(run: impl FnOnce(&Script<R>) -> T) -> T {
+    let script = SCRIPT.with_borrow(Clone::clone).expect("a script");
+    run(script.downcast_ref().expect("a script for this machine"))
+}
+
+fn entry<R: Regs>(call: &mut EntryCall<'_, R>, ops: &GraphOps<R>) -> Want {
+    with_script(|script: &Script<R>| (script.entry)(call, ops))
+}
+
+fn ret<R: Regs>(call: &mut ReturnCall<'_, R>, ops: &GraphOps<R>) {
+    with_script(|script: &Script<R>| (script.ret)(call, ops));
+}
+
+/// A user that lives for ever, with a number of its own.
+pub(crate) fn user<R: Regs>(number: usize, filter: Filter) -> &'static GraphOps<R> {
+    keep(GraphOps::new(entry::<R>, ret::<R>, filter).with_private(number))
+}
+
+/// Functions, as a set that lives for ever.
+pub(crate) fn funcs(addrs: impl IntoIterator<Item = usize>) -> &'static [FuncAddr] {
+    keep_all(addrs.into_iter().map(FuncAddr::new).collect::<Vec<_>>())
+}
+
+/// One task on one CPU, and a graph.
+pub(crate) struct World<R: Block> {
+    pub(crate) graph: &'static Graph<R>,
+    pub(crate) task: &'static TaskTrace,
+    pub(crate) context: Cell<Context>,
+    pub(crate) stopped: Cell<bool>,
+    stack: usize,
+    /// Index of the lowest word in use; a call takes two.
+    sp: Cell<usize>,
+}
+
+/// A call that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) func: usize,
+    /// Its stack pointer at entry.
+    pub(crate) sp: usize,
+    /// Where it returns to, as it stands on the stack or in the link register.
+    pub(crate) addr: usize,
+    /// Whether it is to return at once.
+    pub(crate) early: bool,
+}
+
+impl Call {
+    pub(crate) fn hooked(&self) -> bool {
+        self.addr == HOOKER
+    }
+
+    pub(crate) fn key(&self) -> StackKey {
+        StackKey::new(self.sp)
+    }
+}
+
+impl<R: Block> World<R> {
+    /// A task with a shadow stack of so many words; 0 for none.
+    pub(crate) fn new(shadow_words: usize) -> Rc<Self> {
+        let task = keep(TaskTrace::new());
+        if shadow_words != 0 {
+            task.give_stack(keep_all(vec![0; shadow_words])).expect("enough words");
+        }
+        Rc::new(Self {
+            graph: keep(Graph::new()),
+            task,
+            context: Cell::new(Context::Task),
+            stopped: Cell::new(false),
+            stack: keep_all(vec![0usize; WORDS]).as_mut_ptr().expose_provenance(),
+            sp: Cell::new(WORDS - 2),
+        })
+    }
+
+    fn addr_of(&self, index: usize) -> usize {
+        assert!((2..WORDS - 1).contains(&index), "the fake stack is too small");
+        self.stack + index * size_of::<usize>()
+    }
+
+    /// Calls `func` from `ret`.
+    pub(crate) fn call(&self, func: usize, ret: usize) -> Call {
+        self.sp.set(self.sp.get() - 2);
+        self.enter(func, self.addr_of(self.sp.get()), ret)
+    }
+
+    /// The function of `call` ends in a jump to `func`.
+    pub(crate) fn tail_call(&self, call: Call, func: usize) -> Call {
+        self.enter(func, call.sp, call.addr)
+    }
+
+    fn enter(&self, func: usize, sp: usize, ret: usize) -> Call {
+        let addr = FuncAddr::new(func);
+        // SAFETY: `sp` is of this world's stack.
+        let mut fregs = unsafe { R::entry(addr, sp, ret, self.task) };
+        assert_eq!((fregs.return_address(), fregs.key()), (RetAddr::new(ret), StackKey::new(sp)));
+        self.graph.enter(self.task, self.context.get(), addr, &mut fregs, RetAddr::new(HOOKER));
+        let early = fregs.ip() == R::RETURN_EARLY;
+        Call { func, sp, addr: fregs.return_address().get(), early }
+    }
+
+    /// The function of `call` returns `value`. Where execution ends up, and with which value.
+    pub(crate) fn ret(&self, call: Call, value: usize) -> (usize, usize) {
+        let (mut at, mut value) = (call.addr, value);
+        while at == HOOKER {
+            (at, value) = self.leave(call.sp, value).expect("a frame");
+        }
+        self.unwind_to(call.sp);
+        (at, value)
+    }
+
+    /// What the return hooker does: where it returns to, and with which value.
+    pub(crate) fn leave(&self, sp: usize, value: usize) -> Result<(usize, usize), Fatal> {
+        // SAFETY: `sp` is of this world's stack, or one that nothing will be written to, since no frame has it.
+        let mut fregs = unsafe { R::ret(sp, value, self.task) };
+        let stopped = self.stopped.get();
+        self.graph.leave(Some(self.task), self.context.get(), stopped, &mut fregs)?;
+        let slot = core::ptr::with_exposed_provenance::<usize>(R::resume_slot(sp));
+        // SAFETY: a word of this world's stack.
+        let walkers_see = unsafe { slot.read() };
+        assert_eq!(fregs.ip(), walkers_see, "ip, and what a stack walker finds");
+        Ok((fregs.ip(), fregs.return_value()))
+    }
+
+    /// A non-local jump: all calls below `sp` are left, and the one that was entered with it.
+    pub(crate) fn unwind_to(&self, sp: usize) {
+        self.sp.set((sp - self.stack) / size_of::<usize>() + 2);
+    }
+}
