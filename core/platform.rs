@@ -240,6 +240,8 @@ macro_rules! bind_platform {
             extern "Rust" fn __fgraph_preempt_enable() {
                 <$platform as Platform>::preempt_enable()
             }
+            /// # Safety
+            /// As for `Platform::write_text`.
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".text.notrace.fgraph_platform")]
             unsafe extern "Rust" fn __fgraph_write_text(

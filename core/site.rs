@@ -134,13 +134,22 @@ pub enum SiteError {
         /// The site.
         site: SiteAddr,
     },
+    /// Two sites share bytes: patching one would destroy the other.
+    Overlapping {
+        /// The lower one.
+        site: SiteAddr,
+        /// The other.
+        other: SiteAddr,
+    },
 }
 
 impl SiteError {
     /// The site that is to blame, if it is one, so that the message can be given its function's name.
     pub fn site(&self) -> Option<SiteAddr> {
         match self {
-            Self::UnexpectedBytes { site, .. } | Self::Unreadable { site } => Some(*site),
+            Self::UnexpectedBytes { site, .. }
+            | Self::Unreadable { site }
+            | Self::Overlapping { site, .. } => Some(*site),
             _ => None,
         }
     }
@@ -176,6 +185,7 @@ impl fmt::Display for SiteError {
                 write!(f, "unexpected bytes at site {site}: expected {expected}, found {found}")
             }
             Self::Unreadable { site } => write!(f, "the bytes at site {site} cannot be read"),
+            Self::Overlapping { site, other } => write!(f, "the sites {site} and {other} share bytes"),
         }
     }
 }
@@ -231,6 +241,11 @@ impl SiteTable {
             return Err(SiteError::NoRoom { entries: kept, states: states.len() });
         }
 
+        let to_patch = |entry: &usize| !notrace.contains(entry);
+        let close = |pair: &&[usize]| pair[1] - pair[0] < M::SLED && pair.iter().all(to_patch);
+        if let Some(&[site, other]) = entries.windows(2).find(close) {
+            return Err(SiteError::Overlapping { site: SiteAddr::new(site), other: SiteAddr::new(other) });
+        }
         for (entry, word) in entries.iter().zip(states.iter_mut()) {
             let site = SiteAddr::new(*entry);
             let notrace = notrace.contains(entry);
