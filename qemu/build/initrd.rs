@@ -22,7 +22,9 @@ pub(crate) fn write(repository: &Path, out: &Path) {
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
         header.set_cksum();
-        archive.append_data(&mut header, name, bytes.as_slice()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        archive
+            .append_data(&mut header, name, bytes.as_slice())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         let words = String::from_utf8_lossy(&bytes).split_ascii_whitespace().count();
         writeln!(
             manifest,

@@ -87,7 +87,10 @@ pub fn run() -> Exit {
     show_graph();
     println!("\n{result}\n");
     let figures = Figures::new();
-    println!("sites found     {:>8}   ({} more are the tracer's own and kept out)", report.sites, report.notrace);
+    println!(
+        "sites found     {:>8}   ({} more are the tracer's own and kept out)",
+        report.sites, report.notrace
+    );
     println!("sites patched   {patched:>8}");
     println!("calls traced    {:>8}   ({} returned while the tracer was on)", figures.calls, figures.returns);
     println!("deepest nesting {:>8}", figures.deepest);
@@ -127,7 +130,10 @@ fn show_graph() {
     if let Some(at) = line_of_preemption() {
         let begin = at.saturating_sub(LINES_SHOWN / 3).max(LINES_SHOWN);
         let end = (begin + LINES_SHOWN).min(total);
-        println!(" ... {} lines on, the timer takes the CPU from a task in the middle of its work:", begin - LINES_SHOWN);
+        println!(
+            " ... {} lines on, the timer takes the CPU from a task in the middle of its work:",
+            begin - LINES_SHOWN
+        );
         print_all(&mut Excerpt { line: 0, shown: begin..end }, true);
         println!(" ... {} lines more", total - end);
     } else {

@@ -3,7 +3,9 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use fgraph::{EntryCall, FgraphOps, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, Regs, RetAddr, ReturnCall, Want};
+use fgraph::{
+    EntryCall, FgraphOps, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, Regs, RetAddr, ReturnCall, Want,
+};
 
 use super::probe::{Graph, Op, Probe, addr, only};
 use super::{CaseResult, check, check_eq};

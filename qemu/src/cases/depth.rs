@@ -229,7 +229,11 @@ pub fn a_long_jump_leaves_its_frames_behind() -> CaseResult {
     check_eq!(probe.counts(), (1 + JUMPED as u64 + 4, 1 + 4), "entries and returns");
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     let last = probe.log().into_iter().rfind(|event| event.func == addr!(around));
-    check_eq!(last.map(|event| (event.is_return, event.depth, event.values[0])), Some((true, 0, 123)), "return");
+    check_eq!(
+        last.map(|event| (event.is_return, event.depth, event.values[0])),
+        Some((true, 0, 123)),
+        "return"
+    );
     Ok(())
 }
 
@@ -242,7 +246,12 @@ extern "C" fn helper(n: usize) -> usize {
 
 /// A callback that is as careless as can be: it calls what is traced.
 #[unsafe(link_section = ".text.notrace")]
-fn careless(_ip: fgraph::FuncAddr, _parent: fgraph::RetAddr, _ops: &fgraph::FtraceOps, _fregs: &mut FtraceRegs) {
+fn careless(
+    _ip: fgraph::FuncAddr,
+    _parent: fgraph::RetAddr,
+    _ops: &fgraph::FtraceOps,
+    _fregs: &mut FtraceRegs,
+) {
     HITS.fetch_add(1, Relaxed);
     helper(black_box(1));
 }

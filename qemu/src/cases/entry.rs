@@ -92,7 +92,12 @@ pub fn what_is_not_wanted_is_not_patched() -> CaseResult {
         let _user = Graph::probing(probe, only(&[addr!(sum)]))?;
         check_eq!(fgraph::stats().patched, 1, "patched for one function");
         {
-            let _other = Op::register(note_entry, OpsFlags::empty(), only(&[addr!(sum), addr!(caller)]), probe.word())?;
+            let _other = Op::register(
+                note_entry,
+                OpsFlags::empty(),
+                only(&[addr!(sum), addr!(caller)]),
+                probe.word(),
+            )?;
             check_eq!(fgraph::stats().patched, 2, "patched for two users");
         }
         check_eq!(fgraph::stats().patched, 1, "patched for the first alone");

@@ -6,6 +6,7 @@ mod depth;
 mod entry;
 mod probe;
 mod registers;
+mod storm;
 mod tasks;
 mod text;
 mod toggle;
@@ -57,7 +58,9 @@ macro_rules! check {
 macro_rules! check_eq {
     ($left:expr, $right:expr, $what:expr) => {
         match (&$left, &$right) {
-            (left, right) => $crate::cases::check!(left == right, "{}: {left:x?} instead of {right:x?}", $what),
+            (left, right) => {
+                $crate::cases::check!(left == right, "{}: {left:x?} instead of {right:x?}", $what)
+            }
         }
     };
 }
@@ -78,7 +81,10 @@ const CASES: &[Case] = &[
     ("registers_come_through_args_and_return", registers::registers_come_through_args_and_return),
     ("registers_come_through_regs_and_return", registers::registers_come_through_regs_and_return),
     ("the_regs_flavour_shows_every_register", registers::the_regs_flavour_shows_every_register),
-    ("stack_arguments_and_wide_results_come_through", registers::stack_arguments_and_wide_results_come_through),
+    (
+        "stack_arguments_and_wide_results_come_through",
+        registers::stack_arguments_and_wide_results_come_through,
+    ),
     ("vector_registers_come_through", registers::vector_registers_come_through),
     ("recursion_beyond_the_shadow_stack_is_counted", depth::recursion_beyond_the_shadow_stack_is_counted),
     ("tail_calls_close_both_frames", depth::tail_calls_close_both_frames),
@@ -98,6 +104,8 @@ const CASES: &[Case] = &[
     ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),
     ("trampolines_switch_under_load", toggle::trampolines_switch_under_load),
     ("everything_is_traced_at_once", toggle::everything_is_traced_at_once),
+    ("other_cpus_miss_no_call_while_text_changes", storm::other_cpus_miss_no_call_while_text_changes),
+    ("nmis_come_while_text_changes", storm::nmis_come_while_text_changes),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
     ("refusals_leave_everything_as_it_was", text::refusals_leave_everything_as_it_was),
     ("changed_text_is_refused_by_name", text::changed_text_is_refused_by_name),

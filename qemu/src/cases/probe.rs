@@ -4,8 +4,8 @@ use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use fgraph::{
-    EntryCall, Error, FgraphOps, Filter, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, Regs, RetAddr, ReturnCall,
-    Want,
+    EntryCall, Error, FgraphOps, Filter, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, Regs, RetAddr,
+    ReturnCall, Want,
 };
 
 use crate::machine;
@@ -126,7 +126,8 @@ impl Op {
         filter: Filter,
         word: usize,
     ) -> Result<Self, Error> {
-        let ops: &'static FtraceOps = Box::leak(Box::new(FtraceOps::new(func, flags, filter).with_private(word)));
+        let ops: &'static FtraceOps =
+            Box::leak(Box::new(FtraceOps::new(func, flags, filter).with_private(word)));
         fgraph::register_ftrace_function(ops)?;
         Ok(Self(ops))
     }
@@ -149,7 +150,8 @@ impl Graph {
         filter: Filter,
         word: usize,
     ) -> Result<Self, Error> {
-        let ops: &'static FgraphOps = Box::leak(Box::new(FgraphOps::new(entry, ret, filter).with_private(word)));
+        let ops: &'static FgraphOps =
+            Box::leak(Box::new(FgraphOps::new(entry, ret, filter).with_private(word)));
         fgraph::register_ftrace_graph(ops)?;
         Ok(Self(ops))
     }
@@ -259,6 +261,13 @@ fn graph_return(call: &mut ReturnCall<'_, FtraceRegs>, ops: &FgraphOps) {
     probe.returns.fetch_add(1, Relaxed);
     let [first, second] = call.fregs().return_values();
     let values = [first, second, 0, 0, 0, 0];
-    probe.note(Seen { func, parent: call.ret_addr().get(), values, pid, depth: call.depth(), is_return: true });
+    probe.note(Seen {
+        func,
+        parent: call.ret_addr().get(),
+        values,
+        pid,
+        depth: call.depth(),
+        is_return: true,
+    });
     clobber_scratch();
 }

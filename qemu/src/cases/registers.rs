@@ -122,7 +122,18 @@ pub fn the_regs_flavour_shows_every_register() -> CaseResult {
 
 #[inline(never)]
 extern "C" fn many(
-    a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, g: usize, h: usize, i: usize, j: usize, k: u8, l: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+    g: usize,
+    h: usize,
+    i: usize,
+    j: usize,
+    k: u8,
+    l: usize,
 ) -> usize {
     let all = [a, b, c, d, e, f, g, h, i, j, k as usize, l];
     black_box(all.iter().enumerate().map(|(n, value)| (n + 1) * value).sum())
@@ -160,7 +171,11 @@ fn result(a: u64) -> Result<u64, u64> {
 fn call_all() -> CaseResult {
     let b = black_box::<usize>;
     let sum = (1..=12).map(|n| n * n).sum::<usize>();
-    check_eq!(many(b(1), b(2), b(3), b(4), b(5), b(6), b(7), b(8), b(9), b(10), b(11) as u8, b(12)), sum, "many");
+    check_eq!(
+        many(b(1), b(2), b(3), b(4), b(5), b(6), b(7), b(8), b(9), b(10), b(11) as u8, b(12)),
+        sum,
+        "many"
+    );
     check_eq!(big(b(5), b(3)), Big(core::array::from_fn(|n| 5 * (n + 1) + 3)), "struct through memory");
     check_eq!(rust_big(b(7)), [7, 8, 9, 10, 11], "Rust array through memory");
     let value = 0x0123_4567_89ab_cdef_1122_3344_5566_7788;
@@ -187,7 +202,11 @@ pub fn stack_arguments_and_wide_results_come_through() -> CaseResult {
         let expected = value.rotate_left(64) ^ 0xff;
         let seen = graph.log().into_iter().find(|event| event.is_return && event.func == addr!(wide));
         let halves = [expected as usize, (expected >> 64) as usize];
-        check_eq!(seen.map(|event| [event.values[0], event.values[1]]), Some(halves), "both return registers");
+        check_eq!(
+            seen.map(|event| [event.values[0], event.values[1]]),
+            Some(halves),
+            "both return registers"
+        );
     }
     call_all()
 }
@@ -210,8 +229,8 @@ mod arm64 {
     pub const COUNT: usize = 28;
 
     pub const NAMES: [&str; COUNT] = [
-        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x18",
-        "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29",
+        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+        "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29",
     ];
 
     /// Whether the callee loads a new value: all that a callee may change.
@@ -335,9 +354,8 @@ mod x86_64 {
     /// Every general register but rsp, and r11, which no call keeps.
     pub const COUNT: usize = 14;
 
-    pub const NAMES: [&str; COUNT] = [
-        "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "rbx", "rbp", "r12", "r13", "r14", "r15",
-    ];
+    pub const NAMES: [&str; COUNT] =
+        ["rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "rbx", "rbp", "r12", "r13", "r14", "r15"];
 
     /// Whether the callee loads a new value: all that a callee may change.
     pub fn is_scratch(n: usize) -> bool {
@@ -347,11 +365,9 @@ mod x86_64 {
     /// All that the regs flavour shows, by index.
     pub fn shown(fregs: &FtraceRegs) -> impl Iterator<Item = (usize, usize)> + '_ {
         let f = fregs;
-        [
-            f.rax, f.rcx, f.rdx, f.rsi, f.rdi, f.r8, f.r9, f.r10, f.rbx, f.rbp, f.r12, f.r13, f.r14, f.r15,
-        ]
-        .into_iter()
-        .enumerate()
+        [f.rax, f.rcx, f.rdx, f.rsi, f.rdi, f.r8, f.r9, f.r10, f.rbx, f.rbp, f.r12, f.r13, f.r14, f.r15]
+            .into_iter()
+            .enumerate()
     }
 
     pub fn vectors() -> CaseResult {

@@ -61,7 +61,7 @@ static EXPECTED: AtomicUsize = AtomicUsize::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
 static ROOTS: AtomicU64 = AtomicU64::new(0);
 
-fn storm() {
+fn storm(_: usize) {
     let me = machine::current();
     let mut roots = 0;
     while roots < STORM_ROOTS || me.switches() < PREEMPTIONS_WANTED && roots < ROOTS_AT_MOST {
@@ -80,9 +80,11 @@ pub fn preempted_calls_stay_with_their_tasks() -> CaseResult {
     let probe = Probe::new();
     let tasks: [&'static Task; STORM_TASKS as usize];
     {
-        let _user = Graph::probing(probe, only(&[addr!(root), addr!(branch), addr!(leaf), addr!(sched::tick)]))?;
+        let _user =
+            Graph::probing(probe, only(&[addr!(root), addr!(branch), addr!(leaf), addr!(sched::tick)]))?;
         let _timer = FastTimer::new();
-        tasks = core::array::from_fn(|_| sched::spawn("storm", storm));
+        // On one CPU, so that they take it from each other.
+        tasks = core::array::from_fn(|_| sched::spawn_on(0, "storm", storm, 0));
         tasks.into_iter().for_each(sched::join);
     }
     let calls = ROOTS.load(Relaxed) * CALLS_PER_ROOT;
@@ -98,11 +100,22 @@ pub fn preempted_calls_stay_with_their_tasks() -> CaseResult {
     for task in tasks {
         let stats = task.trace_block().stats();
         hooked += stats.calls;
-        check!(task.switches() >= PREEMPTIONS_WANTED, "a task was only switched to {} times", task.switches());
+        check!(
+            task.switches() >= PREEMPTIONS_WANTED,
+            "a task was only switched to {} times",
+            task.switches()
+        );
         check_eq!((stats.returns, stats.depth), (stats.calls, 0), "returns and depth of a task");
-        check_eq!((stats.overrun, stats.abandoned, stats.recursed), (0, 0, 0), "overrun, abandoned, recursed");
+        check_eq!(
+            (stats.overrun, stats.abandoned, stats.recursed),
+            (0, 0, 0),
+            "overrun, abandoned, recursed"
+        );
     }
-    check!(hooked >= calls && hooked <= entries, "{hooked} calls hooked in the tasks of {calls}, {entries} in all");
+    check!(
+        hooked >= calls && hooked <= entries,
+        "{hooked} calls hooked in the tasks of {calls}, {entries} in all"
+    );
     Ok(())
 }
 
@@ -132,7 +145,10 @@ pub fn a_function_that_never_returns_harms_nobody() -> CaseResult {
     let log = probe.log();
     check!(!log.iter().any(|e| e.func == addr!(forever) && e.is_return), "it returned");
     check_eq!(log.iter().filter(|e| e.func == addr!(forever)).count(), 1, "entries");
-    check!(log.iter().any(|e| e.func == addr!(leaf) && e.is_return && e.depth == 1), "no call inside it was seen");
+    check!(
+        log.iter().any(|e| e.func == addr!(leaf) && e.is_return && e.depth == 1),
+        "no call inside it was seen"
+    );
     // Its frame stays, whoever is registered later.
     let late = Probe::new();
     {
@@ -146,7 +162,11 @@ pub fn a_function_that_never_returns_harms_nobody() -> CaseResult {
     check!(entries >= 1, "no calls inside it");
     check!(returns == entries || returns + 1 == entries, "{returns} returns of {entries} calls inside it");
     check_eq!(late.mismatches.load(Relaxed), 0, "mismatches");
-    check_eq!(task.trace_block().frames().last().map(|frame| frame.func.get()), Some(addr!(forever)), "frame");
+    check_eq!(
+        task.trace_block().frames().last().map(|frame| frame.func.get()),
+        Some(addr!(forever)),
+        "frame"
+    );
     Ok(())
 }
 
@@ -252,7 +272,11 @@ pub fn an_nmi_may_come_anywhere() -> CaseResult {
     check_eq!(returns, entries, "returns");
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     check_eq!(WRONG.load(Relaxed), 0, "wrong results");
-    check!(probe.interrupts.load(Relaxed) >= NMIS, "only {} traced calls in NMIs", probe.interrupts.load(Relaxed));
+    check!(
+        probe.interrupts.load(Relaxed) >= NMIS,
+        "only {} traced calls in NMIs",
+        probe.interrupts.load(Relaxed)
+    );
     Ok(())
 }
 

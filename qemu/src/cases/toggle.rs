@@ -115,7 +115,10 @@ pub fn trampolines_switch_under_load() -> CaseResult {
     }
     let seen = args.entries.load(Relaxed);
     check_eq!(seen, 2 * CALLS.load(Relaxed), "entries of the steady user");
-    check!((4 * TOGGLES..=seen).contains(&(regs.entries.load(Relaxed) + 4 * TOGGLES)), "entries of the other user");
+    check!(
+        (4 * TOGGLES..=seen).contains(&(regs.entries.load(Relaxed) + 4 * TOGGLES)),
+        "entries of the other user"
+    );
     Ok(())
 }
 

@@ -73,6 +73,20 @@ fn spin_until(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// Starts tasks and waits until they have exited, while no CPU but the first has a periodic interrupt: a tick finds what
+/// another interrupt should have told, and so would hide that it is missing. The first CPU is for the caller, who looks
+/// after the tasks; `start` is told which the others are. The tasks, which may still run if they take too long.
+fn without_ticks(start: impl FnOnce(&[usize]) -> Vec<&'static Task>) -> (bool, Vec<&'static Task>) {
+    sched::pin(0);
+    let others: Vec<_> = cpus().into_iter().filter(|&cpu| cpu != 0).collect();
+    others.iter().for_each(|&cpu| smp::call(cpu, machine::timer_stop));
+    let tasks = start(&others);
+    let done = wait_until(|| tasks.iter().all(|task| task.state() == State::Dead));
+    others.iter().for_each(|&cpu| smp::call(cpu, || machine::timer_start(TICK_HZ)));
+    sched::unpin();
+    (done, tasks)
+}
+
 fn all_cpus_come_up() -> Outcome {
     let (present, online) = (machine::cpus_present(), cpus());
     println!("   {} of {present} CPUs run", online.len());
@@ -146,18 +160,30 @@ fn pinned_tasks_stay() -> Outcome {
 }
 
 fn a_task_moves_where_it_is_pinned() -> Outcome {
-    let cpus = cpus();
-    for round in 0..300 {
-        // Every pair of CPUs in turn, the same one twice included.
-        let cpu = cpus[(round + round / cpus.len()) % cpus.len()];
-        sched::pin(cpu);
-        let here = this_cpu();
-        if here != cpu {
-            sched::unpin();
-            return Err(alloc::format!("pinned to CPU {cpu}, the task runs on {here}"));
+    const ROUNDS: usize = 300;
+    static STRAYED: AtomicUsize = AtomicUsize::new(0);
+    static MOVED: AtomicUsize = AtomicUsize::new(0);
+
+    fn body(first: usize) {
+        let cpus: Vec<_> = cpus().into_iter().filter(|&cpu| cpu >= first).collect();
+        for round in 0..ROUNDS {
+            // Every pair of CPUs in turn, the same one twice included.
+            let cpu = cpus[(round + round / cpus.len()) % cpus.len()];
+            sched::pin(cpu);
+            if this_cpu() != cpu {
+                STRAYED.fetch_add(1, Relaxed);
+            }
+            MOVED.fetch_add(1, Relaxed);
         }
     }
-    sched::unpin();
+
+    let first = usize::from(smp::count() > 1);
+    let (done, tasks) = without_ticks(|_| vec![sched::spawn_with("move", body, first)]);
+    let moved = MOVED.load(Relaxed);
+    join_all(&tasks)?;
+    ensure!(done, "it did not come further than {moved} of {ROUNDS} times without a tick");
+    let strayed = STRAYED.load(Relaxed);
+    ensure!(strayed == 0, "it was on another CPU {strayed} times of {ROUNDS}");
     Ok(())
 }
 
@@ -240,15 +266,25 @@ fn a_runnable_task_finds_an_idle_cpu() -> Outcome {
         println!("   there is one CPU, and the check runs on it");
         return Ok(());
     }
-    // The maker keeps its CPU all the while, so that another one must take the task.
-    for round in 1..=100 {
-        context::preempt_disable();
-        let task = sched::spawn_with("eager", body, 0);
-        let ran = spin_until(|| RAN.load(Relaxed) == round);
-        context::preempt_enable();
-        join_all(&[task])?;
-        ensure!(ran, "no other CPU took task {round}");
-    }
+    let mut missed = None;
+    without_ticks(|_| {
+        for round in 1..=100 {
+            // This CPU, which alone has a tick, is kept all the while, so that another one must take the task.
+            sched::pin(0);
+            context::preempt_disable();
+            sched::unpin();
+            let task = sched::spawn_with("eager", body, 0);
+            let ran = spin_until(|| RAN.load(Relaxed) == round);
+            context::preempt_enable();
+            sched::join(task);
+            if !ran {
+                missed = Some(round);
+                break;
+            }
+        }
+        Vec::new()
+    });
+    ensure!(missed.is_none(), "no other CPU took task {missed:?} without a tick");
     Ok(())
 }
 
@@ -301,57 +337,69 @@ fn no_wake_up_is_lost() -> Outcome {
         }
     }
 
-    // A tick would find what an interrupt should have said. So no CPU has one but the first, from where this task looks
-    // after the others.
-    sched::pin(0);
-    let others: Vec<_> = cpus().into_iter().filter(|&cpu| cpu != 0).collect();
-    others.iter().for_each(|&cpu| smp::call(cpu, machine::timer_stop));
     // Every pair of CPUs that are not the first, as far as there are two.
-    let pairs = (0..others.len()).map(|index| [others[index], others[(index + 1) % others.len()]]);
-    let mut outcome = Ok(());
-    for pair in pairs {
+    for index in 0..smp::count() - 1 {
         for player in 0..2 {
             TASKS[player].store(0, Relaxed);
             ROUND[player].store(0, Relaxed);
         }
-        let players = [0, 1].map(|player| sched::spawn_on(pair[player], "ping-pong", body, player));
-        if !wait_until(|| players.iter().all(|player| player.state() == State::Dead)) {
-            let rounds = [0, 1].map(|player| ROUND[player].load(Relaxed));
-            outcome = Err(alloc::format!("on the CPUs {pair:?} it ended after {rounds:?} rounds of {ROUNDS}"));
-        }
-        STOP.store(outcome.is_err(), Relaxed);
-        if outcome.is_err() {
-            others.iter().for_each(|&cpu| smp::call(cpu, || machine::timer_start(TICK_HZ)));
-            players.into_iter().for_each(sched::unpark);
+        let (done, players) = without_ticks(|others| {
+            let pair = [others[index], others[(index + 1) % others.len()]];
+            (0..2).map(|player| sched::spawn_on(pair[player], "ping-pong", body, player)).collect()
+        });
+        let rounds = [0, 1].map(|player| ROUND[player].load(Relaxed));
+        STOP.store(!done, Relaxed);
+        if !done {
+            players.iter().copied().for_each(sched::unpark);
         }
         join_all(&players)?;
-        if outcome.is_err() {
-            break;
-        }
+        ensure!(done, "pair {index} of CPUs came to rounds {rounds:?} of {ROUNDS} without a tick");
     }
-    others.iter().for_each(|&cpu| smp::call(cpu, || machine::timer_start(TICK_HZ)));
-    sched::unpin();
-    outcome
+    Ok(())
 }
 
 fn calls_run_on_their_cpu() -> Outcome {
     const CALLS: usize = 200;
     static RAN: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
+    static MISSED: AtomicUsize = AtomicUsize::new(0);
 
     fn work() {
         // Not atomic: each CPU has its own count, and an interrupt for one caller is over before that for the next.
         let ran = &RAN[this_cpu()];
         ran.store(ran.load(Relaxed) + 1, Relaxed);
+        // Long enough for the caller to sleep.
+        mix(hint::black_box(1), 200, || ());
     }
     fn body(_: usize) {
         for _ in 0..CALLS {
             cpus().into_iter().for_each(|cpu| smp::call(cpu, work));
         }
     }
+    fn alone(_: usize) {
+        for call in 1..=CALLS {
+            for cpu in cpus() {
+                smp::call(cpu, work);
+                if RAN[cpu].load(Relaxed) != call {
+                    MISSED.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
 
-    let tasks = spawn_everywhere("call", body);
+    // One caller at first, to see that each call is run where it should be when the caller goes on.
+    let (done, tasks) = without_ticks(|others| match others {
+        [.., last] => vec![sched::spawn_on(*last, "call", alone, 0)],
+        [] => vec![sched::spawn_with("call", alone, 0)],
+    });
     join_all(&tasks)?;
-    let wanted = CALLS * tasks.len();
+    ensure!(done, "calls were not answered without a tick");
+    let missed = MISSED.load(Relaxed);
+    ensure!(missed == 0, "{missed} calls did not run where they should, or not before the caller went on");
+
+    let (done, tasks) = without_ticks(|_| spawn_everywhere("call", body));
+    join_all(&tasks)?;
+    ensure!(done, "calls from everywhere were not answered without a tick");
+    let wanted = CALLS * (1 + tasks.len());
     for cpu in cpus() {
         let ran = RAN[cpu].load(Relaxed);
         ensure!(ran == wanted, "{ran} of {wanted} calls of CPU {cpu} ran there");
@@ -377,8 +425,9 @@ fn cores_synchronise_from_everywhere() -> Outcome {
         DONE.fetch_add(TIMES, Relaxed);
     }
 
-    let tasks = spawn_everywhere("sync", body);
+    let (in_time, tasks) = without_ticks(|_| spawn_everywhere("sync", body));
     join_all(&tasks)?;
+    ensure!(in_time, "synchronisations were not answered without a tick");
     let (done, wanted) = (DONE.load(Relaxed), TIMES * tasks.len());
     ensure!(done == wanted, "{done} of {wanted}");
     Ok(())

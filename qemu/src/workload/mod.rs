@@ -126,7 +126,11 @@ fn count() {
     }
     let (commonest, times) = words.commonest().unwrap_or_default();
     let commonest = String::from_utf8_lossy(commonest);
-    *COUNTED.lock() = format!("{} words, {} different, most often `{commonest}` ({times})", words.total(), words.different());
+    *COUNTED.lock() = format!(
+        "{} words, {} different, most often `{commonest}` ({times})",
+        words.total(),
+        words.different()
+    );
 }
 
 /// What the tasks came to.
