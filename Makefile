@@ -25,6 +25,11 @@ target_x86_64 := x86_64-unknown-none
 sled_arm64 := 2
 sled_x86_64 := 5
 
+# The arm64 kernel once more, for the target that lets Rust use vector registers.
+target_arm64-vectors := aarch64-unknown-none
+sled_arm64-vectors := 2
+BOOTS := $(ARCHES) arm64-vectors
+
 # What the kernel is compiled with: for its Cargo call alone, so that host programs are built as always. The flags go to
 # a pinned stable compiler, which takes `-Z` with RUSTC_BOOTSTRAP.
 kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1))
@@ -81,18 +86,18 @@ $(call each,setup-qemu): setup-qemu-%:
 
 # --- The kernel ----------------------------------------------------------------------------------------------------
 
-.PHONY: demo $(call each,kernel)
+.PHONY: demo $(BOOTS:%=kernel-%)
 demo: setup-qemu-$(ARCH) kernel-$(ARCH) ## boot the demo: ARCH=arm64 or ARCH=x86_64
 	qemu/run $(ARCH) $(call kernel,$(ARCH)) $(BOOT_TIMEOUT) demo
 
-$(call each,kernel): kernel-%: setup-rust
+$(BOOTS:%=kernel-%): kernel-%: setup-rust
 	scripts/step kernel-$* $(call kernel_cargo,$*)
 	scripts/step embed-$* cargo run -q -p fgraph-cli -- embed $(call kernel_linked,$*) --output $(call kernel,$*)
 
 # --- Tests ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test test-long
-test: host-test test-live $(call each,qemu-test) ## all tests: host, live, boot on both machines
+test: host-test test-live $(BOOTS:%=qemu-test-%) ## all tests: host, live, boot on both machines
 test-long: export FGRAPH_STORM := $(STORM)
 test-long: test ## the same with longer storms: STORM=20
 
@@ -120,18 +125,22 @@ else
 	scripts/step --tests live $(LIVE_CMD)
 endif
 
-.PHONY: $(call each,qemu-test) $(call each,selfcheck)
+.PHONY: $(BOOTS:%=qemu-test-%) $(call each,selfcheck)
 $(call each,qemu-test): qemu-test-%: setup-qemu-% kernel-%
 	scripts/step --tests boot-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) $(boot_test_words)
+
+qemu-test-arm64-vectors: setup-qemu-arm64 kernel-arm64-vectors
+	scripts/step --tests boot-arm64-vectors qemu/run arm64 $(call kernel,arm64-vectors) $(BOOT_TIMEOUT) $(boot_test_words)
 
 $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 	scripts/step --tests selfcheck-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) selfcheck
 
 .PHONY: miri
-miri: setup-rust ## the engine's tests under Miri, with the nightly toolchain
+miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
 	MIRIFLAGS=-Zmiri-permissive-provenance scripts/step --tests miri \
-		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features --features symbols
+		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features -- \
+		addr arch engine filter:: frame graph record recursion shadow site task
 
 # --- Checks --------------------------------------------------------------------------------------------------------
 
