@@ -2,14 +2,14 @@
 
 use core::ops::Range;
 
-use crate::addr::{FuncAddr, RetAddr};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::{FtraceRegs, tramp};
-use crate::engine::{Engine, Error, Stats};
-use crate::filter::Filter;
+use crate::engine::{Engine, Error, FunctionInfo, SetChange, Stats, WhichSet};
 use crate::graph::GraphOps;
-use crate::ops::{Ops, OpsFlags};
+use crate::ops::Ops;
 use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
 use crate::site::{SiteReport, SiteSource};
+use crate::sites::ModuleId;
 
 unsafe extern "Rust" {
     // What `bind_platform!` defines.
@@ -76,13 +76,11 @@ unsafe impl Platform for Bound {
     }
 }
 
-/// The graph as a user of entries.
-static GRAPH_OPS: Ops<FtraceRegs> = Ops::new(ftrace_graph_func, OpsFlags::empty(), Filter::ALL);
+pub(crate) static ENGINE: Engine<Bound, tramp::Live> = Engine::new();
 
-pub(crate) static ENGINE: Engine<Bound, tramp::Live> = Engine::new(&GRAPH_OPS);
-
-/// The graph's callback among the `ftrace_ops`: asks the graph users about this call, and if one wants its return, replaces
-/// the return address in `fregs` by the return hooker.
+/// The graph as an `ftrace_ops` callback, for a kernel whose own ftrace delivers the entries: asks the graph users about this
+/// call, and if one wants its return, replaces the return address in `fregs` by the return hooker. (This crate's own trampolines come
+/// the same way, without the detour through a callback.)
 pub fn ftrace_graph_func(ip: FuncAddr, _parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, fregs: &mut FtraceRegs) {
     ENGINE.graph_entry(ip, fregs, tramp::return_hooker());
 }
@@ -111,8 +109,8 @@ pub fn register_ftrace_function(ops: &'static Ops<FtraceRegs>) -> Result<(), Err
     ENGINE.register_ops(ops)
 }
 
-/// Takes a user of function entries out again. A callback that is under way on another CPU, or in a task preempted in it, may still
-/// finish after this.
+/// Takes a user of function entries out again. When this returns, no callback of it is under way on any CPU, and none will
+/// come. Not from a callback.
 ///
 /// # Errors
 /// [`Error::NotRegistered`]; and as for registering, but the user is out even so.
@@ -153,9 +151,72 @@ pub fn stats() -> Stats {
     ENGINE.stats()
 }
 
-/// The functions that can be traced, by ascending address.
-pub fn functions() -> impl Iterator<Item = FuncAddr> {
-    ENGINE.functions()
+/// The functions that can be traced, and what is known of them (`available_filter_functions`, `enabled_functions`,
+/// `touched_functions`).
+pub fn functions(each: impl FnMut(FunctionInfo)) {
+    ENGINE.functions(each);
+}
+
+/// The function whose entry or site is exactly `addr`, and its site.
+pub fn ftrace_location(addr: usize) -> Option<(FuncAddr, SiteAddr)> {
+    ENGINE.location(addr)
+}
+
+/// Whether any patchable site overlaps `range`.
+pub fn ftrace_text_reserved(range: Range<usize>) -> bool {
+    ENGINE.text_reserved(range)
+}
+
+/// Changes which functions a user of entries wants. A user that is not registered yet keeps a slot until it is unregistered.
+///
+/// # Errors
+/// The sets are as they were; see [`Error`].
+pub fn ftrace_set_filter(
+    ops: &'static Ops<FtraceRegs>,
+    which: WhichSet,
+    change: SetChange<'_>,
+) -> Result<(), Error> {
+    ENGINE.change_ops(ops, which, change)
+}
+
+/// Changes which functions a graph user wants.
+///
+/// # Errors
+/// As for [`ftrace_set_filter`].
+pub fn fgraph_set_filter(
+    ops: &'static GraphOps<FtraceRegs>,
+    which: WhichSet,
+    change: SetChange<'_>,
+) -> Result<(), Error> {
+    ENGINE.change_graph(ops, which, change)
+}
+
+/// Adds the sites of code that was loaded at run time, before any of it runs.
+///
+/// # Errors
+/// As [`init`]; [`Error::TooManyModules`].
+///
+/// # Safety
+/// As [`init`], for the module's text; and the tables and the text stay as they are until [`remove_module`] has returned.
+pub unsafe fn add_module(source: SiteSource) -> Result<(ModuleId, SiteReport), Error> {
+    // SAFETY: the caller's promise.
+    unsafe { ENGINE.add_module(source) }
+}
+
+/// Takes the sites of a module out again; its code must not be running any more.
+///
+/// # Errors
+/// [`Error::NoSuchModule`]; what goes wrong with the text, but the module is out even so.
+pub fn remove_module(module: ModuleId) -> Result<(), Error> {
+    ENGINE.remove_module(module)
+}
+
+/// The global switch (`ftrace_enabled`): off, no user is called and no site is patched. Users stay registered.
+///
+/// # Errors
+/// [`Error::Permanent`] when a permanent user is registered.
+pub fn ftrace_set_enabled(enabled: bool) -> Result<(), Error> {
+    ENGINE.set_enabled(enabled)
 }
 
 /// The addresses that a hooked function's return address is replaced by, and of the code around them: a stack walker that finds a

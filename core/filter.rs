@@ -1,6 +1,7 @@
 //! Which functions a user wants. Everything and nothing are values of their own: an empty set never means everything.
 
 use crate::addr::FuncAddr;
+use crate::engine::SetChange;
 
 /// A set of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +22,6 @@ impl FuncSet {
             Self::All => true,
             Self::None => false,
             Self::Some(funcs) => funcs.binary_search(&func).is_ok(),
-        }
-    }
-
-    /// The first function that is not above the one before it: such a set would miss members.
-    pub(crate) fn first_unsorted(&self) -> Option<FuncAddr> {
-        match self {
-            Self::All | Self::None => None,
-            Self::Some(funcs) => funcs.windows(2).find(|pair| pair[0] >= pair[1]).map(|pair| pair[1]),
         }
     }
 }
@@ -59,9 +52,15 @@ impl Filter {
     pub fn wants(&self, func: FuncAddr) -> bool {
         self.include.contains(func) && !self.exclude.contains(func)
     }
+}
 
-    pub(crate) fn first_unsorted(&self) -> Option<FuncAddr> {
-        self.include.first_unsorted().or_else(|| self.exclude.first_unsorted())
+impl From<FuncSet> for SetChange<'static> {
+    fn from(set: FuncSet) -> Self {
+        match set {
+            FuncSet::All => Self::All,
+            FuncSet::None => Self::Clear,
+            FuncSet::Some(funcs) => Self::Replace(funcs),
+        }
     }
 }
 
@@ -70,7 +69,6 @@ mod tests {
     use super::*;
 
     static TWO: [FuncAddr; 2] = [FuncAddr::new(0x10), FuncAddr::new(0x20)];
-    static WRONG: [FuncAddr; 2] = [FuncAddr::new(0x20), FuncAddr::new(0x10)];
 
     #[test]
     fn an_empty_set_is_no_function() {
@@ -84,11 +82,5 @@ mod tests {
         let filter = Filter { include: FuncSet::All, exclude: FuncSet::Some(&TWO) };
         assert!(!filter.wants(FuncAddr::new(0x20)));
         assert!(filter.wants(FuncAddr::new(0x21)));
-    }
-
-    #[test]
-    fn a_set_out_of_order_is_seen() {
-        assert_eq!(Filter::only(&WRONG).first_unsorted(), Some(FuncAddr::new(0x10)));
-        assert_eq!(Filter::only(&TWO).first_unsorted(), None);
     }
 }

@@ -4,7 +4,7 @@
 //!             +0 real return address
 //!             +1 function (FuncAddr)
 //!             +2 key (StackKey)
-//!             +3 control word:  63..28 stamp | 27..12 want | 11..10 state | 9..0 distance
+//!             +3 control word:  63..36 stamp | 35..12 want | 11..10 state | 9..0 distance
 //!             +4 data blocks, each: header word (slot << 16 | words), then its words
 //! ```
 //!
@@ -16,6 +16,8 @@
 
 use static_assertions::const_assert_eq;
 
+use crate::users::{ALL_SLOTS, SLOTS};
+
 /// Words of a frame without data.
 pub(crate) const FRAME_WORDS: usize = 4;
 
@@ -26,23 +28,21 @@ pub(crate) const CONTROL: usize = 3;
 
 const DISTANCE_BITS: u32 = 10;
 const STATE_BITS: u32 = 2;
-const WANT_BITS: u32 = 16;
-const STAMP_BITS: u32 = 36;
+const WANT_BITS: u32 = 24;
+const STAMP_BITS: u32 = 28;
 
 const STATE_SHIFT: u32 = DISTANCE_BITS;
 const WANT_SHIFT: u32 = STATE_SHIFT + STATE_BITS;
 const STAMP_SHIFT: u32 = WANT_SHIFT + WANT_BITS;
 
 const_assert_eq!(STAMP_SHIFT + STAMP_BITS, u64::BITS);
+const_assert_eq!(WANT_BITS as usize, SLOTS);
 
 /// The most words of one frame, data and headers included.
 pub(crate) const MAX_FRAME_WORDS: usize = (1 << DISTANCE_BITS) - 1;
 
 /// The most registrations of graph users in the life of a kernel: beyond it stamps would repeat.
 pub(crate) const MAX_STAMP: u64 = (1 << STAMP_BITS) - 1;
-
-/// How many graph users one frame can remember.
-pub const MAX_GRAPH_OPS: usize = WANT_BITS as usize;
 
 /// What a frame's words may be believed to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) enum State {
 pub(crate) struct Control {
     pub(crate) distance: usize,
     pub(crate) state: State,
-    pub(crate) want: u16,
+    pub(crate) want: u32,
     pub(crate) stamp: u64,
 }
 
@@ -70,7 +70,7 @@ impl Control {
     pub(crate) const fn encode(self) -> u64 {
         self.distance as u64
             | (self.state as u64) << STATE_SHIFT
-            | (self.want as u64) << WANT_SHIFT
+            | ((self.want & ALL_SLOTS) as u64) << WANT_SHIFT
             | (self.stamp & MAX_STAMP) << STAMP_SHIFT
     }
 
@@ -84,7 +84,7 @@ impl Control {
         Self {
             distance: (word & ((1 << DISTANCE_BITS) - 1)) as usize,
             state,
-            want: (word >> WANT_SHIFT) as u16,
+            want: (word >> WANT_SHIFT) as u32 & ALL_SLOTS,
             stamp: word >> STAMP_SHIFT,
         }
     }
@@ -117,8 +117,8 @@ mod tests {
     fn control_words_come_back_as_they_were() {
         for distance in [0, 1, 4, 37, MAX_FRAME_WORDS] {
             for state in [State::Dead, State::Building, State::Sealed] {
-                for want in [0, 1, 0x8000, 0x5aa5, 0xffff] {
-                    for stamp in [0, 1, 0x0f_0f0f_0f0f & MAX_STAMP, MAX_STAMP] {
+                for want in [0, 1, 0x80_0000, 0x5a_a55a, ALL_SLOTS] {
+                    for stamp in [0, 1, 0x0f0_f0f0, MAX_STAMP] {
                         let control = Control { distance, state, want, stamp };
                         assert_eq!(Control::decode(control.encode()), control);
                     }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn data_headers_come_back_as_they_were() {
-        for slot in 0..MAX_GRAPH_OPS {
+        for slot in 0..SLOTS {
             for words in [1, 2, 31, 32] {
                 let header = DataHeader { slot, words };
                 assert_eq!(DataHeader::decode(header.encode()), header);

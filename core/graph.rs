@@ -1,22 +1,17 @@
 //! Graph users: told of a function's entry, and of its return if they asked for it.
 //!
-//! [`Graph::enter`] runs at a traced function's entry, [`Graph::leave`] when the function returned to the return hooker; both with
+//! [`enter`] runs at a traced function's entry, [`leave`] when the function returned to the return hooker; both with
 //! preemption off, in any context, and on top of each other in interrupts.
-
-use core::marker::PhantomData;
 
 use crate::addr::{FuncAddr, RetAddr};
 use crate::filter::Filter;
-use crate::frame::{MAX_GRAPH_OPS, MAX_STAMP};
-use crate::ops::{MAX_OPS, Slots};
 use crate::platform::{Context, Fatal};
 use crate::recursion::Group;
 use crate::regs::Regs;
 use crate::shadow::{Frame, Shadow};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering};
 use crate::task::TaskTrace;
-
-static_assertions::const_assert!(MAX_OPS <= MAX_GRAPH_OPS);
+use crate::users::{Mask, Users, slots};
 
 /// What a graph user says at a function's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +36,12 @@ pub struct GraphOps<R: Regs> {
     ret: GraphReturnFunc<R>,
     filter: Filter,
     private: usize,
-    registered: AtomicBool,
 }
 
 impl<R: Regs> GraphOps<R> {
     /// A user that wants to know of calls of the functions that `filter` lets through.
     pub const fn new(entry: GraphEntryFunc<R>, ret: GraphReturnFunc<R>, filter: Filter) -> Self {
-        Self { entry, ret, filter, private: 0, registered: AtomicBool::new(false) }
+        Self { entry, ret, filter, private: 0 }
     }
 
     /// The same with a word of the user's own.
@@ -65,19 +59,6 @@ impl<R: Regs> GraphOps<R> {
     /// Which functions the user wants.
     pub fn filter(&self) -> &Filter {
         &self.filter
-    }
-
-    /// Whether the user is registered.
-    pub fn is_registered(&self) -> bool {
-        self.registered.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn claim(&self) -> bool {
-        !self.registered.swap(true, Ordering::Relaxed)
-    }
-
-    pub(crate) fn release(&self) {
-        self.registered.store(false, Ordering::Relaxed);
     }
 }
 
@@ -193,169 +174,118 @@ impl<R: Regs> ReturnCall<'_, R> {
     }
 }
 
-/// All graph users, and what happens at a hooked call's two ends.
-#[derive(Debug)]
-pub(crate) struct Graph<R: Regs> {
-    users: Slots<GraphOps<R>>,
-    /// How many registrations there have been.
-    clock: AtomicU64,
-    /// For each slot, what `clock` said when its user came.
-    since: [AtomicU64; MAX_OPS],
-    _regs: PhantomData<fn(R)>,
+/// A function is entered that the graph users of `candidates` want: asks them, and if one wants the return, sends it to
+/// `hooker`. Preemption is off, within a section of `quiesce`.
+#[inline]
+pub(crate) fn enter<R: Regs>(
+    users: &Users<R>,
+    candidates: Mask,
+    task: &TaskTrace,
+    context: Context,
+    func: FuncAddr,
+    fregs: &mut R,
+    hooker: RetAddr,
+) {
+    if !task.shadow.has_memory() || task.is_paused() {
+        return;
+    }
+    let stamp = users.stamp();
+    let Some(_guard) = task.enter(Group::Graph, context) else {
+        return;
+    };
+    let ret_addr = fregs.return_address();
+    let Ok(frame) = task.shadow.push(ret_addr, func, fregs.key()) else {
+        task.overrun.add(context, 1);
+        return;
+    };
+    let depth = task.depth.load(Ordering::Relaxed);
+    task.depth.store(depth + 1, Ordering::Relaxed);
+
+    let mut want = 0;
+    for slot in slots(candidates) {
+        // Within a section a slot does not change hands.
+        let Some(user) = users.graph(slot) else { continue };
+        let mark = task.shadow.mark();
+        let mut call =
+            EntryCall { func, ret_addr, depth, slot, frame, shadow: &task.shadow, fregs: &mut *fregs };
+        match (user.entry)(&mut call, user) {
+            Want::Return => want |= 1 << slot,
+            Want::Nothing => task.shadow.rewind(frame, mark),
+        }
+    }
+    if want == 0 {
+        task.shadow.pop(frame);
+        task.depth.store(depth, Ordering::Relaxed);
+        return;
+    }
+    task.shadow.seal(frame, want, stamp);
+    // SAFETY: `hooker` is the return hooker, which gives control back to `ret_addr` through the frame just sealed.
+    unsafe { fregs.set_return_address(hooker) };
+    task.calls.add(context, 1);
+    if depth + 1 > task.max_depth.load(Ordering::Relaxed) {
+        task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+    }
 }
 
-impl<R: Regs> Graph<R> {
-    pub(crate) const fn new() -> Self {
-        Self {
-            users: Slots::new(),
-            clock: AtomicU64::new(0),
-            since: [const { AtomicU64::new(0) }; MAX_OPS],
-            _regs: PhantomData,
-        }
-    }
+/// Whether callbacks are called at a return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callbacks {
+    /// They are.
+    Call,
+    /// Tracing has stopped: only the address comes back.
+    Skip,
+}
 
-    pub(crate) fn users(&self) -> &Slots<GraphOps<R>> {
-        &self.users
-    }
-
-    /// Publishes a user. `false` when no slot is free or stamps would repeat. Control side only.
-    pub(crate) fn publish(&self, user: &'static GraphOps<R>) -> bool {
-        let now = self.clock.load(Ordering::Relaxed) + 1;
-        let Some(slot) = self.users.free_slot().filter(|_| now <= MAX_STAMP) else {
-            return false;
-        };
-        // A frame that read `clock` before keeps a smaller stamp than the slot's new user, whatever it reads next.
-        self.since[slot].store(now, Ordering::Relaxed);
-        self.clock.store(now, Ordering::Release);
-        self.users.publish(slot, user);
-        true
-    }
-
-    /// Whether any user wants `func`.
-    pub(crate) fn wants(&self, func: FuncAddr) -> bool {
-        self.users.iter().any(|(_, user)| user.filter.wants(func))
-    }
-
-    /// A function is entered: asks the users, and if one wants the return, sends it to `hooker`.
-    #[inline]
-    pub(crate) fn enter(
-        &self,
-        task: &TaskTrace,
-        context: Context,
-        func: FuncAddr,
-        fregs: &mut R,
-        hooker: RetAddr,
-    ) {
-        if !task.shadow.has_memory() || task.is_paused() {
-            return;
-        }
-        // The stamp first: see `publish`.
-        let stamp = self.clock.load(Ordering::Acquire);
-        let mut candidates = 0u16;
-        for (slot, user) in self.users.iter() {
-            if user.filter.wants(func) {
-                candidates |= 1 << slot;
-            }
-        }
-        if candidates == 0 {
-            return;
-        }
-        let Some(_guard) = task.enter(Group::Graph, context) else {
-            return;
-        };
-        let ret_addr = fregs.return_address();
-        let Ok(frame) = task.shadow.push(ret_addr, func, fregs.key()) else {
-            task.overrun.add(context, 1);
-            return;
-        };
-        let depth = task.depth.load(Ordering::Relaxed);
+/// A hooked function returned: tells the users that wanted it, and finds where it goes on. The frame stays on the stack until
+/// the real address stands in the trampoline's frame, so a stack walker finds it in one place or the other. Preemption is
+/// off, within a section of `quiesce`.
+#[inline]
+pub(crate) fn leave<R: Regs>(
+    users: &Users<R>,
+    task: Option<&TaskTrace>,
+    context: Context,
+    callbacks: Callbacks,
+    fregs: &mut R,
+) -> Result<(), Fatal> {
+    let key = fregs.key();
+    let Some(task) = task.filter(|task| task.shadow.has_memory()) else {
+        return Err(Fatal::NoStack { key });
+    };
+    let Some(found) = task.shadow.find(key) else {
+        let newest = task.shadow.newest();
+        return Err(Fatal::NoFrame {
+            key,
+            newest: newest.map(|frame| frame.key),
+            newest_return: newest.map(|frame| frame.ret_addr),
+        });
+    };
+    let (ret_addr, func, want, stamp) = task.shadow.settle(found);
+    let left = found.abandoned as u32 + 1;
+    let depth = task.depth.load(Ordering::Relaxed).saturating_sub(left);
+    if found.abandoned != 0 {
+        task.abandoned.add(context, found.abandoned as u64);
         task.depth.store(depth + 1, Ordering::Relaxed);
+    }
+    // SAFETY: this is where the function was called from.
+    unsafe { fregs.set_ip(ret_addr.get()) };
 
-        let mut want = 0u16;
-        while candidates != 0 {
-            let slot = candidates.trailing_zeros() as usize;
-            candidates &= candidates - 1;
-            let Some(user) = self.users.get(slot) else { continue };
-            // The slot may have changed hands since the filters were asked: its new user wants to start with a call
-            // that passed its own filter.
-            if self.since[slot].load(Ordering::Relaxed) > stamp {
-                continue;
-            }
-            let mark = task.shadow.mark();
+    // A refused guard or a stopped tracer costs the callbacks, never the address.
+    if callbacks == Callbacks::Call
+        && let Some(_guard) = task.enter(Group::Graph, context)
+    {
+        for slot in slots(want & users.graphs()) {
+            let Some(user) = users.graph(slot).filter(|_| users.was_there(slot, stamp)) else { continue };
             let mut call =
-                EntryCall { func, ret_addr, depth, slot, frame, shadow: &task.shadow, fregs: &mut *fregs };
-            match (user.entry)(&mut call, user) {
-                Want::Return => want |= 1 << slot,
-                Want::Nothing => task.shadow.rewind(frame, mark),
-            }
-        }
-        if want == 0 {
-            task.shadow.pop(frame);
-            task.depth.store(depth, Ordering::Relaxed);
-            return;
-        }
-        task.shadow.seal(frame, want, stamp);
-        // SAFETY: `hooker` is the return hooker, which gives control back to `ret_addr` through the frame just sealed.
-        unsafe { fregs.set_return_address(hooker) };
-        task.calls.add(context, 1);
-        if depth + 1 > task.max_depth.load(Ordering::Relaxed) {
-            task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+                ReturnCall { func, ret_addr, depth, slot, frame: found.frame, task, fregs: &mut *fregs };
+            (user.ret)(&mut call, user);
         }
     }
-
-    /// A hooked function returned: tells the users that wanted it, and finds where it goes on. The frame stays on the
-    /// stack until the real address stands in the trampoline's frame, so a stack walker finds it in one place or the other.
-    #[inline]
-    pub(crate) fn leave(
-        &self,
-        task: Option<&TaskTrace>,
-        context: Context,
-        stopped: bool,
-        fregs: &mut R,
-    ) -> Result<(), Fatal> {
-        let key = fregs.key();
-        let Some(task) = task.filter(|task| task.shadow.has_memory()) else {
-            return Err(Fatal::NoStack { key });
-        };
-        let Some(found) = task.shadow.find(key) else {
-            let newest = task.shadow.newest();
-            return Err(Fatal::NoFrame {
-                key,
-                newest: newest.map(|frame| frame.key),
-                newest_return: newest.map(|frame| frame.ret_addr),
-            });
-        };
-        let (ret_addr, func, mut want, stamp) = task.shadow.settle(found);
-        let left = found.abandoned as u32 + 1;
-        let depth = task.depth.load(Ordering::Relaxed).saturating_sub(left);
-        if found.abandoned != 0 {
-            task.abandoned.add(context, found.abandoned as u64);
-            task.depth.store(depth + 1, Ordering::Relaxed);
-        }
-        // SAFETY: this is where the function was called from.
-        unsafe { fregs.set_ip(ret_addr.get()) };
-
-        // A refused guard or a stopped tracer costs the callbacks, never the address.
-        if !stopped && let Some(_guard) = task.enter(Group::Graph, context) {
-            while want != 0 {
-                let slot = want.trailing_zeros() as usize;
-                want &= want - 1;
-                let Some(user) = self.users.get(slot) else { continue };
-                if self.since[slot].load(Ordering::Relaxed) > stamp {
-                    continue;
-                }
-                let mut call =
-                    ReturnCall { func, ret_addr, depth, slot, frame: found.frame, task, fregs: &mut *fregs };
-                (user.ret)(&mut call, user);
-            }
-        }
-        // SAFETY: `fregs` lies in the return trampoline's frame, whose contract this is called under.
-        unsafe { fregs.resume_at(ret_addr) };
-        task.depth.store(depth, Ordering::Relaxed);
-        task.shadow.pop(found.frame);
-        task.returns.add(context, 1);
-        Ok(())
-    }
+    // SAFETY: `fregs` lies in the return trampoline's frame, whose contract this is called under.
+    unsafe { fregs.resume_at(ret_addr) };
+    task.depth.store(depth, Ordering::Relaxed);
+    task.shadow.pop(found.frame);
+    task.returns.add(context, 1);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -36,12 +36,14 @@ pub mod names;
 mod ops;
 pub mod pattern;
 mod platform;
+mod quiesce;
 pub mod record;
 mod recursion;
 mod regs;
 pub mod select;
 mod shadow;
 mod site;
+mod sites;
 #[cfg(feature = "symbols")]
 pub mod symbols;
 mod sync;
@@ -49,19 +51,22 @@ mod task;
 #[cfg(test)]
 mod testing;
 pub mod text;
+mod users;
 
 pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
-pub use engine::{Engine, Error, Stats, Trampolines};
+pub use engine::{Engine, Error, FunctionInfo, SetChange, Stats, Trampolines, WhichSet};
 pub use filter::{Filter, FuncSet};
-pub use frame::MAX_GRAPH_OPS;
 pub use graph::{EntryCall, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+pub use quiesce::MAX_CPUS;
 pub use regs::{Regs, Saved};
 pub use shadow::{FrameView, MAX_DATA_WORDS, StackError, Walk};
 pub use site::{Flavor, SiteError, SiteReport, SiteSource};
+pub use sites::ModuleId;
 pub use task::{TaskStats, TaskTrace};
+pub use users::MAX_USERS;
 
 #[cfg(all(feature = "trampolines", target_arch = "x86_64"))]
 pub use arch::live::{TrapResume, breakpoint};
@@ -70,8 +75,10 @@ pub use arch::tracer;
 
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
-    ftrace_graph_func, ftrace_kill, functions, init, is_dead, register_ftrace_function,
-    register_ftrace_graph, stats, trampoline_range, unregister_ftrace_function, unregister_ftrace_graph,
+    add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_set_enabled,
+    ftrace_set_filter, ftrace_text_reserved, functions, init, is_dead, register_ftrace_function,
+    register_ftrace_graph, remove_module, stats, trampoline_range, unregister_ftrace_function,
+    unregister_ftrace_graph,
 };
 
 /// A user of function entries, on this machine.

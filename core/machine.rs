@@ -51,9 +51,9 @@ impl fmt::Display for Code {
     }
 }
 
-/// How a site is built, in the machine's own code of at most 48 bits: what the engine keeps of a decoded site.
+/// How a site is built, in the machine's own code of eight bits: what the engine keeps of a decoded site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout(pub u64);
+pub struct Layout(pub u8);
 
 /// What a site's sled does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +126,9 @@ pub trait Machine: 'static {
     /// The trampoline is too far away.
     fn code(site: SiteAddr, layout: Layout, sled: Sled) -> Result<Code, OutOfRange>;
 
-    /// What the compiler left at the site.
-    fn original(layout: Layout) -> Code;
+    /// Whether the compiler left something else there than [`Sled::Off`], so that the site must be written at the start, before
+    /// anything can be preempted within it.
+    fn needs_preparing(layout: Layout) -> bool;
 
     /// How the site gets from one state to another.
     ///

@@ -1,14 +1,10 @@
-//! `ftrace_ops`: users of function entries, their registry, and the dispatch of one entry to them.
-//!
-//! Registering and unregistering is the control side's (`engine`, under its lock); the traced path only loads slots. A slot is
-//! published last and cleared first, and an `Ops` is `'static`, so a dispatch that loaded one before may still call it.
+//! `ftrace_ops`: users of function entries. Who is registered, `users` knows.
 
 use bitflags::bitflags;
 
 use crate::addr::{FuncAddr, RetAddr};
 use crate::filter::Filter;
 use crate::regs::Regs;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 bitflags! {
     /// What an `ftrace_ops` needs; the names are the field's own.
@@ -16,6 +12,17 @@ bitflags! {
     pub struct OpsFlags: u32 {
         /// The callback needs every register ([`Saved::Regs`](crate::Saved::Regs)), not the argument registers alone.
         const SAVE_REGS = 1 << 0;
+        /// The callback gets every register where that is possible, and what there is elsewhere. Both machines have a regs
+        /// trampoline, so here it is the same as `SAVE_REGS`.
+        const SAVE_REGS_IF_SUPPORTED = 1 << 1;
+        /// The callback needs the argument registers: every trampoline saves them.
+        const SAVE_ARGS = 1 << 2;
+        /// The callback asks to be protected from its own recursion. Every callback is; the flag is kept for who reads it.
+        const RECURSION = 1 << 3;
+        /// The callback changes where the function goes on (`set_ip`). One such user per function.
+        const IPMODIFY = 1 << 4;
+        /// The user cannot be disabled by the global switch, and cannot be registered while that is off.
+        const PERMANENT = 1 << 5;
     }
 }
 
@@ -32,13 +39,12 @@ pub struct Ops<R: Regs> {
     flags: OpsFlags,
     filter: Filter,
     private: usize,
-    registered: AtomicBool,
 }
 
 impl<R: Regs> Ops<R> {
     /// A user that wants `func` called at the entry of every function that `filter` lets through.
     pub const fn new(func: OpsFunc<R>, flags: OpsFlags, filter: Filter) -> Self {
-        Self { func, flags, filter, private: 0, registered: AtomicBool::new(false) }
+        Self { func, flags, filter, private: 0 }
     }
 
     /// The same with a word of the user's own.
@@ -58,103 +64,19 @@ impl<R: Regs> Ops<R> {
         self.flags
     }
 
-    /// Which functions the user wants.
+    /// The callback.
+    #[inline]
+    pub(crate) fn func(&self) -> OpsFunc<R> {
+        self.func
+    }
+
+    /// Whether the callback needs every register.
+    pub(crate) fn needs_regs(&self) -> bool {
+        self.flags.intersects(OpsFlags::SAVE_REGS.union(OpsFlags::SAVE_REGS_IF_SUPPORTED))
+    }
+
+    /// Which functions the user wants when it is attached.
     pub fn filter(&self) -> &Filter {
         &self.filter
-    }
-
-    /// Whether the user is registered.
-    pub fn is_registered(&self) -> bool {
-        self.registered.load(Ordering::Relaxed)
-    }
-}
-
-/// How many users a [`Slots`] holds at most.
-pub(crate) const MAX_OPS: usize = 16;
-
-/// Registered users, by slot.
-#[derive(Debug)]
-pub(crate) struct Slots<T: 'static> {
-    slots: [AtomicPtr<T>; MAX_OPS],
-    /// One bit for each slot that is in use. Changed by the control side only.
-    active: AtomicU32,
-}
-
-impl<T: Sync + 'static> Slots<T> {
-    pub(crate) const fn new() -> Self {
-        Self { slots: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_OPS], active: AtomicU32::new(0) }
-    }
-
-    /// The lowest free slot.
-    pub(crate) fn free_slot(&self) -> Option<usize> {
-        let free = (!self.active.load(Ordering::Relaxed)).trailing_zeros() as usize;
-        (free < MAX_OPS).then_some(free)
-    }
-
-    /// Publishes `user` in a free slot. Control side only.
-    pub(crate) fn publish(&self, slot: usize, user: &'static T) {
-        self.slots[slot].store(core::ptr::from_ref(user).cast_mut(), Ordering::Release);
-        self.active.fetch_or(1 << slot, Ordering::Release);
-    }
-
-    /// Takes `user` out; its slot number, if it was there. Control side only.
-    pub(crate) fn retract(&self, user: &'static T) -> Option<usize> {
-        let slot = self.iter().find(|(_, there)| core::ptr::eq(*there, user))?.0;
-        self.active.fetch_and(!(1 << slot), Ordering::Release);
-        self.slots[slot].store(core::ptr::null_mut(), Ordering::Release);
-        Some(slot)
-    }
-
-    /// The user in `slot`.
-    #[inline]
-    pub(crate) fn get(&self, slot: usize) -> Option<&'static T> {
-        // One load: the slot may change at any moment.
-        let user = self.slots[slot].load(Ordering::Acquire);
-        // SAFETY: null, or a pointer made from a `&'static T` in `publish`.
-        unsafe { user.as_ref() }
-    }
-
-    /// All users, in ascending slot order.
-    #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &'static T)> {
-        let mut left = self.active.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
-            while left != 0 {
-                let slot = left.trailing_zeros() as usize;
-                left &= left - 1;
-                if let Some(user) = self.get(slot) {
-                    return Some((slot, user));
-                }
-            }
-            None
-        })
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.active.load(Ordering::Relaxed) == 0
-    }
-}
-
-impl<R: Regs> Slots<Ops<R>> {
-    /// Calls every user that wants `ip`, in ascending slot order.
-    #[inline]
-    pub(crate) fn dispatch(&self, ip: FuncAddr, parent_ip: RetAddr, fregs: &mut R) {
-        for (_, ops) in self.iter() {
-            if ops.filter.wants(ip) {
-                (ops.func)(ip, parent_ip, ops, fregs);
-            }
-        }
-    }
-}
-
-impl<R: Regs> Ops<R> {
-    /// Marks the user as registered; `false` if it is already.
-    pub(crate) fn claim(&self) -> bool {
-        !self.registered.swap(true, Ordering::Relaxed)
-    }
-
-    /// Undoes [`claim`](Self::claim).
-    pub(crate) fn release(&self) {
-        self.registered.store(false, Ordering::Relaxed);
     }
 }

@@ -312,7 +312,7 @@ impl Shadow {
 
     /// Completes a frame: from now on walkers and returns believe it.
     #[inline]
-    pub(crate) fn seal(&self, frame: Frame, want: u16, stamp: u64) {
+    pub(crate) fn seal(&self, frame: Frame, want: u32, stamp: u64) {
         let distance = self.control(frame.0).distance;
         signal_fence();
         self.set_control(frame.0, Control { distance, state: State::Sealed, want, stamp });
@@ -340,7 +340,7 @@ impl Shadow {
 
     /// Leaves out the frames above `found`, and says what the frame keeps.
     #[inline]
-    pub(crate) fn settle(&self, found: Found) -> (RetAddr, FuncAddr, u16, u64) {
+    pub(crate) fn settle(&self, found: Found) -> (RetAddr, FuncAddr, u32, u64) {
         if found.abandoned != 0 {
             self.publish(Position { newest: found.frame.0, top: found.end });
         }

@@ -6,10 +6,13 @@
 use core::fmt;
 use core::ops::Range;
 
+use static_assertions::const_assert_eq;
+
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::machine::{Code, Layout, MAX_SLED, Machine};
 use crate::platform::Platform;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, interrupt_point};
+use crate::users::{ALL_SLOTS, Mask, SLOTS};
 
 /// What a site's function needs, and so which trampoline its sled calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +38,13 @@ impl Flavor {
 
 const TARGET_SHIFT: u32 = 2;
 const NOTRACE: u64 = 1 << 4;
-const LAYOUT_SHIFT: u32 = 16;
+const TOUCHED: u64 = 1 << 5;
+const LAYOUT_SHIFT: u32 = 8;
+const LAYOUT_BITS: u32 = 8;
+const INCLUDE_SHIFT: u32 = LAYOUT_SHIFT + LAYOUT_BITS;
+const EXCLUDE_SHIFT: u32 = INCLUDE_SHIFT + SLOTS as u32;
+
+const_assert_eq!(EXCLUDE_SHIFT + SLOTS as u32, u64::BITS);
 
 /// The state word of a site, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +55,13 @@ pub(crate) struct State {
     pub(crate) target: Flavor,
     /// The site must not be patched.
     pub(crate) notrace: bool,
+    /// The site has been patched since the start.
+    pub(crate) touched: bool,
     pub(crate) layout: Layout,
+    /// Users whose set of functions has this one.
+    pub(crate) include: Mask,
+    /// Users that leave this one out even so.
+    pub(crate) exclude: Mask,
 }
 
 impl State {
@@ -54,16 +69,29 @@ impl State {
         self.current as u64
             | (self.target as u64) << TARGET_SHIFT
             | if self.notrace { NOTRACE } else { 0 }
-            | self.layout.0 << LAYOUT_SHIFT
+            | if self.touched { TOUCHED } else { 0 }
+            | (self.layout.0 as u64) << LAYOUT_SHIFT
+            | ((self.include & ALL_SLOTS) as u64) << INCLUDE_SHIFT
+            | (self.exclude as u64) << EXCLUDE_SHIFT
     }
 
+    #[inline]
     const fn decode(word: u64) -> Self {
         Self {
             current: Flavor::from_bits(word),
             target: Flavor::from_bits(word >> TARGET_SHIFT),
             notrace: word & NOTRACE != 0,
-            layout: Layout(word >> LAYOUT_SHIFT),
+            touched: word & TOUCHED != 0,
+            layout: Layout((word >> LAYOUT_SHIFT) as u8),
+            include: (word >> INCLUDE_SHIFT) as Mask & ALL_SLOTS,
+            exclude: (word >> EXCLUDE_SHIFT) as Mask & ALL_SLOTS,
         }
+    }
+
+    /// The users that want this function; `all` are those that want everything.
+    #[inline]
+    pub(crate) const fn wanted_by(self, all: Mask) -> Mask {
+        (self.include | all) & !self.exclude
     }
 }
 
@@ -210,15 +238,22 @@ impl SiteTable {
         }
     }
 
-    /// Sorts, checks and publishes the table. Writes no text. Called once; the caller sees to that.
+    /// Sorts, checks and publishes the kernel's table. Writes no text. Called once; the caller sees to that.
     pub(crate) fn build<M: Machine, P: Platform>(&self, source: SiteSource) -> Result<SiteReport, SiteError> {
-        let SiteSource { entries, states, text, notrace } = source;
-        let mut report = SiteReport::default();
+        let (text, notrace) = (&source.text, &source.notrace);
         if notrace.is_empty() || notrace.start < text.start || notrace.end > text.end {
             return Err(SiteError::NoNotraceRange { start: notrace.start, end: notrace.end });
         }
+        self.build_module::<M, P>(source)
+    }
 
-        report.unsorted = !entries.is_sorted();
+    /// The same for a module, which need not have a notrace range. The table is empty before; the caller sees to that.
+    pub(crate) fn build_module<M: Machine, P: Platform>(
+        &self,
+        source: SiteSource,
+    ) -> Result<SiteReport, SiteError> {
+        let SiteSource { entries, states, text, notrace } = source;
+        let mut report = SiteReport { unsorted: !entries.is_sorted(), ..SiteReport::default() };
         if report.unsorted {
             entries.sort_unstable();
         }
@@ -260,7 +295,16 @@ impl SiteTable {
                     }
                 },
             };
-            *word = State { current: Flavor::Off, target: Flavor::Off, notrace, layout }.encode();
+            *word = State {
+                current: Flavor::Off,
+                target: Flavor::Off,
+                notrace,
+                touched: false,
+                layout,
+                include: 0,
+                exclude: 0,
+            }
+            .encode();
             if notrace {
                 report.notrace += 1;
             } else {
@@ -275,6 +319,13 @@ impl SiteTable {
         self.states.store(states.as_mut_ptr().cast(), Ordering::Relaxed);
         self.len.store(kept, Ordering::Release);
         Ok(report)
+    }
+
+    /// Empties the table of a module that is gone. Nobody looks at it any more; the caller sees to that.
+    pub(crate) fn forget(&self) {
+        self.len.store(0, Ordering::Release);
+        self.entries.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.states.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 
     /// The sites, sorted; empty until built.
@@ -308,6 +359,7 @@ impl SiteTable {
         SiteAddr::new(self.entries()[index])
     }
 
+    #[inline]
     pub(crate) fn state(&self, index: usize) -> State {
         State::decode(self.states()[index].load(Ordering::Relaxed))
     }
@@ -315,9 +367,11 @@ impl SiteTable {
     /// Control side only.
     pub(crate) fn set_state(&self, index: usize, state: State) {
         self.states()[index].store(state.encode(), Ordering::Release);
+        interrupt_point();
     }
 
     /// The site at exactly this address.
+    #[inline]
     pub(crate) fn find(&self, site: SiteAddr) -> Option<usize> {
         self.entries().binary_search(&site.get()).ok()
     }

@@ -3,6 +3,7 @@
 //! The traced path writes per-task and per-CPU words only. What interrupts it runs on the same CPU, so program order is
 //! all that is needed between them, and [`signal_fence`] keeps the compiler to it.
 
+pub(crate) use core::hint::spin_loop;
 pub(crate) use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };

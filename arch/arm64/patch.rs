@@ -19,7 +19,7 @@ use crate::machine::{Code, Layout, Machine, OutOfRange, Plan, Sled, Write};
 pub enum Arm64 {}
 
 /// Layout bit: a landing pad stands before the site.
-const PAD_BIT: u64 = 1;
+const PAD_BIT: u8 = 1;
 
 fn word(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
@@ -63,8 +63,8 @@ impl Machine for Arm64 {
         Ok(pair(MOV_X17_LR, second))
     }
 
-    fn original(_layout: Layout) -> Code {
-        pair(NOP, NOP)
+    fn needs_preparing(_layout: Layout) -> bool {
+        true
     }
 
     fn plan(site: SiteAddr, layout: Layout, from: Sled, to: Sled) -> Result<Plan, OutOfRange> {

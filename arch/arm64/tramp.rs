@@ -2,7 +2,7 @@
 
 use core::arch::{asm, global_asm};
 
-use crate::addr::{FuncAddr, RetAddr};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::arm64::insn::is_landing_pad;
 use crate::arch::arm64::offsets as o;
 use crate::arch::arm64::patch::Arm64;
@@ -78,7 +78,7 @@ extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
     let pad = core::ptr::with_exposed_provenance::<u32>(site.wrapping_sub(4));
     // SAFETY: a site lies in mapped text, with at least this crate's own functions before it, and text can be read.
     let func = if is_landing_pad(unsafe { pad.read() }) { site.wrapping_sub(4) } else { site };
-    ENGINE.entry(FuncAddr::new(func), fregs);
+    ENGINE.entry(SiteAddr::new(site), FuncAddr::new(func), fregs, return_hooker());
     if fregs.ip() == RETURN_EARLY {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };

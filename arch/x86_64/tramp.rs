@@ -106,7 +106,7 @@ extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
     let pad = core::ptr::with_exposed_provenance::<[u8; 4]>(site.wrapping_sub(ENDBR64.len()));
     // SAFETY: a site lies in mapped text, with at least this crate's own functions before it, and text can be read.
     let func = if unsafe { pad.read() } == ENDBR64 { site.wrapping_sub(ENDBR64.len()) } else { site };
-    ENGINE.entry(FuncAddr::new(func), fregs);
+    ENGINE.entry(SiteAddr::new(site), FuncAddr::new(func), fregs, return_hooker());
     if fregs.ip() == RETURN_EARLY {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };

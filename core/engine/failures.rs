@@ -5,15 +5,17 @@ use std::vec::Vec;
 
 use super::image::{Function, Image, Target, for_both_machines, init, new_engine, target};
 use super::model::watch;
-use super::{Engine, Error, Flavor, Trampolines};
+use super::{Engine, Error, SetChange, Trampolines, WhichSet};
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::filter::{Filter, FuncSet};
 use crate::graph::world::{funcs, user};
 use crate::machine::{Code, OutOfRange};
-use crate::ops::{MAX_OPS, Ops, OpsFlags};
+use crate::ops::{Ops, OpsFlags};
 use crate::platform::TextWriteError;
+use crate::site::Flavor;
 use crate::testing::kernel::{self, Fake};
 use crate::testing::{Random, keep};
+use crate::users::MAX_USERS;
 
 const SITES: usize = 6;
 
@@ -65,7 +67,7 @@ fn a_surprise_at_any_site_writes_nothing_and_stops_for_good<T: Target>() {
             assert_eq!(engine.register_ops(new), Err(surprise));
             assert_eq!(surprise.site(), Some(SiteAddr::new(function.site)));
             assert_eq!((kernel::text(), writes()), (text, written), "nothing was written");
-            assert!(!new.is_registered() && there.is_registered());
+            assert!(!engine.has_ops(new) && engine.has_ops(there));
             image.traceable().for_each(|f| assert_eq!(target(engine, f), Some(Flavor::Args)));
             is_stopped(engine);
         }
@@ -82,14 +84,14 @@ fn a_surprise_while_a_user_leaves_lets_it_out<T: Target>() {
     let (text, expected) = (kernel::text(), Code::new(&image.sled::<T>(last, Flavor::Args)));
     let surprise = Error::Surprise { site: SiteAddr::new(last.site), expected, found: Code::new(&[]) };
     assert_eq!(engine.unregister_ops(first), Err(surprise));
-    assert_eq!((first.is_registered(), kernel::text()), (false, text));
+    assert_eq!((engine.has_ops(first), kernel::text()), (false, text));
     is_stopped(engine);
 
     let engine = image.start::<T>();
     engine.register_graph(second).expect("registered");
     kernel::with(|kernel| kernel.unreadable.push(last.site..last.site + 1));
     assert_eq!(engine.unregister_graph(second), Err(surprise));
-    assert!(!second.is_registered());
+    assert!(!engine.has_graph(second));
     is_stopped(engine);
 }
 
@@ -125,7 +127,7 @@ fn a_failing_write_at_any_step_stops_for_good<T: Target>() {
             let site = image.traceable().find(|f| (f.site..f.site + T::SLED).contains(&addr));
             assert!(site.is_some_and(|site| addr + len <= site.site + T::SLED), "{addr:#x}");
             assert_eq!(writes(), left);
-            assert!(!new.is_registered() && !of_graph.is_registered());
+            assert!(!engine.has_ops(new) && !engine.has_graph(of_graph));
             for function in image.traceable() {
                 let start = function.site - image.base;
                 let there = kernel::text()[start..start + T::SLED].to_vec();
@@ -145,7 +147,7 @@ fn a_user_that_leaves_while_writing_fails_is_out<T: Target>() {
     engine.register_ops(old).expect("registered");
     kernel::with(|kernel| kernel.writes_left = Some(2));
     assert!(matches!(engine.unregister_ops(old), Err(Error::Write(_))));
-    assert!(!old.is_registered());
+    assert!(!engine.has_ops(old));
     is_stopped(engine);
 }
 
@@ -171,7 +173,7 @@ fn a_trampoline_out_of_reach_is_refused_and_all_stays_as_it_was<T: Target>() {
         let flavor = if there.is_some() { Flavor::Args } else { Flavor::Off };
         let written = writes();
         assert_eq!(engine.register_ops(far), Err(Error::OutOfRange(out_of_range)));
-        assert_eq!((writes(), far.is_registered(), engine.is_stopped()), (written, false, false));
+        assert_eq!((writes(), engine.has_ops(far), engine.is_stopped()), (written, false, false));
         assert_eq!(kernel::text(), image.text_with::<T>(|_| flavor));
         image.traceable().for_each(|f| assert_eq!(target(engine, f), Some(flavor)));
     }
@@ -190,7 +192,7 @@ fn a_graph_out_of_reach_is_refused_too<T: Target>() {
     let (user, all, some) = (user(0, Filter::ALL), regs::<T>(), image.traceable().skip(1));
     for _ in 0..2 {
         assert!(matches!(engine.register_graph(user), Err(Error::OutOfRange(_))));
-        assert!(!user.is_registered());
+        assert!(!engine.has_graph(user));
         assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Off));
     }
     // Neither the user nor the graph itself is left behind.
@@ -202,7 +204,7 @@ fn a_graph_out_of_reach_is_refused_too<T: Target>() {
     assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Regs));
     // It is out although the text could not follow.
     assert!(matches!(engine.unregister_ops(all), Err(Error::OutOfRange(_))));
-    assert!(!all.is_registered() && !engine.is_stopped());
+    assert!(!engine.has_ops(all) && !engine.is_stopped());
     assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Regs));
 }
 
@@ -226,35 +228,34 @@ fn callers_that_ask_for_the_impossible_are_told<T: Target>() {
         let (entries, graph) = (ops::<T>(OpsFlags::empty(), filter), user(1, filter));
         assert_eq!(engine.register_ops(entries), Err(error), "{case}");
         assert_eq!(engine.register_graph(graph), Err(error), "{case}");
-        assert!(!entries.is_registered() && !graph.is_registered(), "{case}");
+        assert!(!engine.has_ops(entries) && !engine.has_graph(graph), "{case}");
     }
     assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Args));
 }
 
-fn sixteen_users_are_the_most<T: Target>() {
-    let too_many = Err(Error::TooManyUsers { max: 16 });
-    assert_eq!(MAX_OPS, 16);
+fn all_users_share_the_slots<T: Target>() {
+    let too_many = Err(Error::TooManyUsers { max: MAX_USERS });
     let image = image::<T>();
     let engine = image.start::<T>();
     let all: Vec<_> = (0..16).map(|_| args::<T>()).collect();
     all.iter().for_each(|ops| assert_eq!(engine.register_ops(ops), Ok(())));
+    let graphs: Vec<_> = (16..MAX_USERS).map(|number| user(number, Filter::ALL)).collect();
+    graphs.iter().for_each(|user| assert_eq!(engine.register_graph(user), Ok(())));
     let (one_more, graph) = (regs::<T>(), user(0, Filter::ALL));
-    assert_eq!(engine.register_ops(one_more), too_many);
-    // The graph is a user of entries itself.
-    assert_eq!(engine.register_graph(graph), too_many);
-    assert!(!one_more.is_registered() && !graph.is_registered());
-    assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Args));
+    for _ in 0..2 {
+        assert_eq!(engine.register_ops(one_more), too_many);
+        assert_eq!(engine.register_graph(graph), too_many);
+        assert_eq!(engine.change_graph(graph, WhichSet::Filter, SetChange::Clear), too_many);
+        assert!(!engine.has_ops(one_more) && !engine.has_graph(graph));
+        assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Args));
+    }
     assert_eq!(engine.unregister_ops(all[7]), Ok(()));
     assert_eq!(engine.register_graph(graph), Ok(()));
     assert_eq!(engine.register_ops(one_more), too_many);
-
-    let more: Vec<_> = (1..16).map(|number| user(number, Filter::ALL)).collect();
-    more.iter().for_each(|user| assert_eq!(engine.register_graph(user), Ok(())));
-    let one_more = user(16, Filter::ALL);
-    assert_eq!(engine.register_graph(one_more), too_many);
-    assert!(!one_more.is_registered());
-    assert_eq!(engine.unregister_graph(graph), Ok(()));
-    assert_eq!(engine.register_graph(one_more), Ok(()));
+    assert_eq!(engine.unregister_graph(graphs[2]), Ok(()));
+    assert_eq!(engine.register_ops(one_more), Ok(()));
+    assert_eq!(engine.register_graph(graphs[2]), too_many);
+    assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Regs));
 }
 
 fn a_tracer_that_was_stopped_stays_stopped<T: Target>() {
@@ -281,6 +282,6 @@ for_both_machines! {
     a_trampoline_out_of_reach_is_refused_and_all_stays_as_it_was
     a_graph_out_of_reach_is_refused_too
     callers_that_ask_for_the_impossible_are_told
-    sixteen_users_are_the_most
+    all_users_share_the_slots
     a_tracer_that_was_stopped_stays_stopped
 }

@@ -1,19 +1,15 @@
 //! Images of both machines for the tests of the engine: a text with functions and sites, and, written down plainly, what must
 //! stand at a site in each state.
 
-use core::cell::Cell;
 use core::ops::Range;
-use std::thread_local;
 use std::vec::Vec;
 
 use super::{Engine, Error, Trampolines};
-use crate::addr::{FuncAddr, RetAddr, SiteAddr};
+use crate::addr::{FuncAddr, SiteAddr};
 use crate::arch::arm64::patch::Arm64;
 use crate::arch::x86_64::patch::X86_64;
-use crate::filter::Filter;
-use crate::graph::world::{Block, HOOKER};
+use crate::graph::world::Block;
 use crate::machine::Machine;
-use crate::ops::{Ops, OpsFlags};
 use crate::site::{Flavor, SiteReport, SiteSource};
 use crate::testing::kernel::{self, Fake};
 use crate::testing::{Random, keep, keep_all};
@@ -256,23 +252,9 @@ impl Image {
     }
 }
 
-thread_local! {
-    /// This thread's engine, for the callback of its graph. Its machine is the test's.
-    static ENGINE: Cell<*const ()> = const { Cell::new(core::ptr::null()) };
-}
-
-/// An engine that was not initialised, for this thread.
+/// An engine that was not initialised.
 pub(super) fn new_engine<T: Target>() -> &'static Engine<Fake, T> {
-    let graph_ops = keep(Ops::new(graph_func::<T>, OpsFlags::empty(), Filter::ALL));
-    let engine = keep(Engine::<Fake, T>::new(graph_ops));
-    ENGINE.set(core::ptr::from_ref(engine).cast());
-    engine
-}
-
-fn graph_func<T: Target>(ip: FuncAddr, _parent_ip: RetAddr, _ops: &Ops<T::Regs>, fregs: &mut T::Regs) {
-    // SAFETY: `new_engine` put it there, for the one machine that this thread's test runs on.
-    let engine = unsafe { &*ENGINE.get().cast::<Engine<Fake, T>>() };
-    engine.graph_entry(ip, fregs, RetAddr::new(HOOKER));
+    keep(Engine::<Fake, T>::new())
 }
 
 /// Initialises an engine.
@@ -283,6 +265,13 @@ pub(super) fn init<T: Target>(
 ) -> Result<SiteReport, Error> {
     // SAFETY: nothing executes this text.
     unsafe { engine.init(source, trampolines) }
+}
+
+/// The functions that can be traced, in the engine's own view.
+pub(super) fn functions<T: Target>(engine: &Engine<Fake, T>) -> Vec<FuncAddr> {
+    let mut funcs = Vec::new();
+    engine.functions(|info| funcs.push(info.func));
+    funcs
 }
 
 /// The state of a site in the engine's own view.

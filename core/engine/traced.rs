@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::Engine;
 use super::image::{Image, Target, for_both_machines};
-use crate::addr::{FuncAddr, RetAddr, StackKey};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 use crate::filter::Filter;
 use crate::graph::Want;
 use crate::graph::world::{Block, HOOKER, funcs, play, user};
@@ -42,11 +42,16 @@ impl<T: Target> Machine<T> {
         self.image.traceable().nth(index).expect("a function").addr
     }
 
+    fn site(&self, func: usize) -> SiteAddr {
+        let function = self.image.traceable().find(|function| function.addr == func);
+        SiteAddr::new(function.expect("a function").site)
+    }
+
     fn entry(&self, func: usize, depth: usize) -> T::Regs {
         let addr = FuncAddr::new(func);
         // SAFETY: a word of the stack, which lives for ever.
         let mut fregs = unsafe { T::Regs::entry(addr, self.sp - 16 * depth, RET + depth, self.task) };
-        self.engine.entry(addr, &mut fregs);
+        self.engine.entry(self.site(func), addr, &mut fregs, RetAddr::new(HOOKER));
         fregs
     }
 
@@ -107,7 +112,7 @@ fn a_task_without_a_block_is_not_traced<T: Target>() {
     let func = FuncAddr::new(machine.func(0));
     // SAFETY: a word of the stack, which lives for ever.
     let mut fregs = unsafe { T::Regs::entry(func, machine.sp, RET, core::ptr::null()) };
-    machine.engine.entry(func, &mut fregs);
+    machine.engine.entry(machine.site(func.get()), func, &mut fregs, RetAddr::new(HOOKER));
     machine.engine.graph_entry(func, &mut fregs, RetAddr::new(HOOKER));
     assert_eq!((TOLD.take(), fregs.return_address().get()), (Vec::new(), RET));
 }

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::vec::Vec;
 
 use super::world::{Block, World, funcs, on_both_machines, play, user};
-use super::{GraphOps, Want};
+use super::{Callbacks, GraphOps, Want};
 use crate::addr::StackKey;
 use crate::filter::Filter;
 use crate::frame::MAX_STAMP;
-use crate::ops::MAX_OPS;
 use crate::platform::{Context, Fatal};
 use crate::shadow::StackError;
 use crate::sync::Ordering;
 use crate::task::TaskStats;
+use crate::users::MAX_USERS;
 
 const F: usize = 0x1000;
 const G: usize = 0x2000;
@@ -53,7 +53,7 @@ fn a_task_without_a_shadow_stack_is_left_alone<R: Block>() {
     assert_eq!(world.leave(call.sp, 0), Err(Fatal::NoStack { key: call.key() }));
     // SAFETY: the world's stack.
     let mut fregs = unsafe { R::ret(call.sp, 0, core::ptr::null()) };
-    let left = world.graph.leave(None, Context::Task, false, &mut fregs);
+    let left = world.graph.leave(None, Context::Task, Callbacks::Call, &mut fregs);
     assert_eq!(left, Err(Fatal::NoStack { key: call.key() }), "a task without a block");
     assert!(told.borrow().is_empty());
 }
@@ -81,7 +81,7 @@ fn the_new_user_of_a_slot_is_not_told_of_an_old_call<R: Block>() {
     let world = World::<R>::new(64);
     let (old, stays) = (publish(&world, 0), publish(&world, 1));
     let call = world.call(F, RET);
-    assert_eq!(world.graph.users().retract(old), Some(0));
+    assert_eq!(world.graph.retract(old), Some(0));
     let new = publish(&world, 2);
     let inner = world.call(G, RET + 16);
     assert_eq!(world.ret(inner, 0).0, RET + 16);
@@ -93,8 +93,8 @@ fn the_new_user_of_a_slot_is_not_told_of_an_old_call<R: Block>() {
     // The same user in the same slot is a new registration too.
     told.borrow_mut().clear();
     let call = world.call(F, RET);
-    assert_eq!(world.graph.users().retract(new), Some(0));
-    assert_eq!(world.graph.users().retract(stays), Some(1));
+    assert_eq!(world.graph.retract(new), Some(0));
+    assert_eq!(world.graph.retract(stays), Some(1));
     assert!(world.graph.publish(new));
     assert_eq!(world.ret(call, 0).0, RET);
     assert_eq!(*told.borrow(), [(2, 'e', F, 0), (1, 'e', F, 0)]);
@@ -104,10 +104,10 @@ fn the_new_user_of_a_slot_is_not_told_of_an_old_call<R: Block>() {
 fn registrations_end_before_stamps_repeat<R: Block>() {
     let told = noting::<R>();
     let world = World::<R>::new(64);
-    world.graph.clock.store(MAX_STAMP - 2, Ordering::Relaxed);
+    world.graph.users.set_clock(MAX_STAMP - 2);
     let old = publish(&world, 0);
     let call = world.call(F, RET);
-    assert_eq!(world.graph.users().retract(old), Some(0));
+    assert_eq!(world.graph.retract(old), Some(0));
     publish(&world, 1);
     assert_eq!(world.ret(call, 0).0, RET);
     let call = world.call(G, RET);
@@ -273,7 +273,7 @@ fn a_call_that_nobody_wants_leaves_no_trace<R: Block>() {
 }
 
 fn every_user_finds_its_own_data<R: Block>() {
-    let world = World::<R>::new(1024);
+    let world = World::<R>::new(2048);
     let words = |number: usize, func: usize| (number * 7 + func / F) % 33;
     play::<R>(
         move |call, ops| {
@@ -292,10 +292,10 @@ fn every_user_finds_its_own_data<R: Block>() {
             assert!(data.eq(expected), "user {number} in {func:#x}");
         },
     );
-    for number in 0..MAX_OPS {
+    for number in 0..MAX_USERS {
         publish(&world, number);
     }
-    assert!(!world.graph.publish(user(MAX_OPS, Filter::ALL)), "one too many");
+    assert!(!world.graph.publish(user(MAX_USERS, Filter::ALL)), "one too many");
     let outer = world.call(F, RET);
     for func in (0..7).map(|n| F * (n + 2)) {
         let inner = world.call(func, RET + func);

@@ -213,10 +213,13 @@ fn a_slot_that_changes_hands_at_any_step_mixes_no_users<R: Block>() {
         let comes = user(3, Filter::ALL);
         assert!(world.graph.publish(stays) && world.graph.publish(goes));
         let change = || {
-            let slot = world.graph.users().retract(goes);
-            assert!(world.graph.publish(comes));
-            assert_eq!(world.graph.users().retract(comes), slot, "the slot is taken again at once");
-            assert!(world.graph.publish(comes));
+            let slot = world.graph.disable(goes);
+            world.graph.when_quiescent(move |graph| {
+                assert_eq!(graph.retract(goes), slot);
+                assert!(graph.publish(comes));
+                assert_eq!(graph.retract(comes), slot, "the slot is taken again at once");
+                assert!(graph.publish(comes));
+            });
         };
         let ((), came) = with_interrupt_at(at, change, || scenario(&world));
         let events = told.take();

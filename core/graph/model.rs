@@ -10,11 +10,11 @@ use std::vec::Vec;
 use super::world::{Block, Call, HOOKER, World, funcs, on_both_machines, play, user};
 use super::{GraphOps, Want};
 use crate::filter::{Filter, FuncSet};
-use crate::ops::MAX_OPS;
 use crate::platform::{Context, Fatal};
 use crate::sync::Ordering;
 use crate::task::TaskStats;
 use crate::testing::{Random, storm};
+use crate::users::MAX_USERS;
 
 const FUNCS: [usize; 8] = [0x1000, 0x1100, 0x1200, 0x1300, 0x1400, 0x1500, 0x1600, 0x1700];
 const CONTEXTS: [Context; 4] = [Context::Task, Context::SoftIrq, Context::Irq, Context::Nmi];
@@ -356,12 +356,12 @@ struct Pair<R: Block> {
 impl<R: Block> Pair<R> {
     fn new(random: &mut Random) -> Self {
         let capacity = *random.pick(&[4, 9, 40, 61, 150, 512, 900]);
-        let users = (0..random.between(1, 20)).map(|number| {
+        let users = (0..random.between(1, 30)).map(|number| {
             let (filter, wants) = filter(random);
             (user(number, filter), wants)
         });
         let users = users.collect();
-        let plain = Plain { users: (0..MAX_OPS).map(|_| None).collect(), capacity, ..Plain::default() };
+        let plain = Plain { users: (0..MAX_USERS).map(|_| None).collect(), capacity, ..Plain::default() };
         Self { real: Real::new(capacity), plain, users, calls: Vec::new() }
     }
 
@@ -372,7 +372,7 @@ impl<R: Block> Pair<R> {
         let there = self.plain.users.iter().position(|u| u.as_ref().is_some_and(|u| u.number == index));
         match there {
             Some(slot) => {
-                assert_eq!(self.real.world.graph.users().retract(ops), Some(slot));
+                assert_eq!(self.real.world.graph.retract(ops), Some(slot));
                 self.plain.users[slot] = None;
             }
             None => {

@@ -3,11 +3,12 @@
 
 use core::cell::{Cell, RefCell};
 use std::any::Any;
+use std::boxed::Box;
 use std::rc::Rc;
 use std::thread_local;
 use std::vec::Vec;
 
-use super::{EntryCall, Graph, GraphOps, ReturnCall, Want};
+use super::{Callbacks, EntryCall, GraphOps, ReturnCall, Want};
 use crate::addr::{FuncAddr, RetAddr, StackKey};
 use crate::arch::{arm64, x86_64};
 use crate::filter::Filter;
@@ -15,6 +16,7 @@ use crate::platform::{Context, Fatal};
 use crate::regs::{Regs, Saved};
 use crate::task::TaskTrace;
 use crate::testing::{keep, keep_all};
+use crate::users::{Enabled, Mask, User, Users, slots};
 
 /// Where hooked functions return to.
 pub(crate) const HOOKER: usize = 0x00ff_f000;
@@ -149,6 +151,95 @@ pub(crate) fn funcs(addrs: impl IntoIterator<Item = usize>) -> &'static [FuncAdd
     keep_all(addrs.into_iter().map(FuncAddr::new).collect::<Vec<_>>())
 }
 
+/// What waits for the end of the sections.
+type Later<R> = Box<dyn FnOnce(&Graph<R>)>;
+
+/// Graph users as the engine keeps them, with their filters asked at each entry instead of bits in the sites' states.
+pub(crate) struct Graph<R: Regs> {
+    pub(crate) users: Users<R>,
+    /// How many sections are under way, one on top of another.
+    sections: Cell<usize>,
+    /// What the control side does when there is none any more.
+    later: RefCell<Vec<Later<R>>>,
+}
+
+impl<R: Block> Graph<R> {
+    fn new() -> Self {
+        Self { users: Users::new(), sections: Cell::new(0), later: RefCell::default() }
+    }
+
+    /// Gives the user a slot, and enables it. Whether there was one.
+    pub(crate) fn publish(&self, user: &'static GraphOps<R>) -> bool {
+        let slot = self.users.attach(User::Graph(user));
+        slot.inspect(|slot| self.users.set_enabled(*slot, Enabled::Yes)).is_some()
+    }
+
+    /// Takes a user out, outside sections; its slot, if it was there.
+    pub(crate) fn retract(&self, user: &'static GraphOps<R>) -> Option<usize> {
+        assert_eq!(self.sections.get(), 0, "within a section a slot does not change hands");
+        let slot = self.disable(user)?;
+        self.users.detach(slot);
+        Some(slot)
+    }
+
+    /// The first half of that, which may be done at any time.
+    pub(crate) fn disable(&self, user: &'static GraphOps<R>) -> Option<usize> {
+        let slot = self.users.slot_of(User::Graph(user))?;
+        self.users.set_enabled(slot, Enabled::No);
+        Some(slot)
+    }
+
+    /// Does this when every section has ended: the control side, behind its `synchronize`.
+    pub(crate) fn when_quiescent(&self, then: impl FnOnce(&Self) + 'static) {
+        if self.sections.get() == 0 {
+            then(self);
+        } else {
+            self.later.borrow_mut().push(Box::new(then));
+        }
+    }
+
+    fn section<T>(&self, run: impl FnOnce() -> T) -> T {
+        self.sections.set(self.sections.get() + 1);
+        let result = run();
+        self.sections.set(self.sections.get() - 1);
+        if self.sections.get() == 0 {
+            self.later.take().into_iter().for_each(|then| then(self));
+        }
+        result
+    }
+
+    /// The enabled users that want `func`.
+    pub(crate) fn candidates(&self, func: FuncAddr) -> Mask {
+        let wants = |slot: &usize| self.users.graph(*slot).is_some_and(|user| user.filter().wants(func));
+        slots(self.users.graphs()).filter(wants).fold(0, |mask, slot| mask | 1 << slot)
+    }
+
+    /// Whether any user wants `func`.
+    pub(crate) fn wants(&self, func: FuncAddr) -> bool {
+        self.candidates(func) != 0
+    }
+
+    fn enter(&self, task: &TaskTrace, context: Context, func: FuncAddr, fregs: &mut R) {
+        self.section(|| {
+            let candidates = self.candidates(func);
+            // The engine does not ask the graph about what nobody wants.
+            if candidates != 0 {
+                super::enter(&self.users, candidates, task, context, func, fregs, RetAddr::new(HOOKER));
+            }
+        });
+    }
+
+    pub(crate) fn leave(
+        &self,
+        task: Option<&TaskTrace>,
+        context: Context,
+        callbacks: Callbacks,
+        fregs: &mut R,
+    ) -> Result<(), Fatal> {
+        self.section(|| super::leave(&self.users, task, context, callbacks, fregs))
+    }
+}
+
 /// One task on one CPU, and a graph.
 pub(crate) struct World<R: Block> {
     pub(crate) graph: &'static Graph<R>,
@@ -190,7 +281,7 @@ impl<R: Block> World<R> {
             task.give_stack(keep_all(vec![0; shadow_words])).expect("enough words");
         }
         Rc::new(Self {
-            graph: keep(Graph::new()),
+            graph: Box::leak(Box::new(Graph::new())),
             task,
             context: Cell::new(Context::Task),
             stopped: Cell::new(false),
@@ -220,7 +311,7 @@ impl<R: Block> World<R> {
         // SAFETY: `sp` is of this world's stack.
         let mut fregs = unsafe { R::entry(addr, sp, ret, self.task) };
         assert_eq!((fregs.return_address(), fregs.key()), (RetAddr::new(ret), StackKey::new(sp)));
-        self.graph.enter(self.task, self.context.get(), addr, &mut fregs, RetAddr::new(HOOKER));
+        self.graph.enter(self.task, self.context.get(), addr, &mut fregs);
         let early = fregs.ip() == R::RETURN_EARLY;
         Call { func, sp, addr: fregs.return_address().get(), early }
     }
@@ -239,8 +330,8 @@ impl<R: Block> World<R> {
     pub(crate) fn leave(&self, sp: usize, value: usize) -> Result<(usize, usize), Fatal> {
         // SAFETY: `sp` is of this world's stack, or one that nothing will be written to, since no frame has it.
         let mut fregs = unsafe { R::ret(sp, value, self.task) };
-        let stopped = self.stopped.get();
-        self.graph.leave(Some(self.task), self.context.get(), stopped, &mut fregs)?;
+        let callbacks = if self.stopped.get() { Callbacks::Skip } else { Callbacks::Call };
+        self.graph.leave(Some(self.task), self.context.get(), callbacks, &mut fregs)?;
         let slot = core::ptr::with_exposed_provenance::<usize>(R::resume_slot(sp));
         // SAFETY: a word of this world's stack.
         let walkers_see = unsafe { slot.read() };

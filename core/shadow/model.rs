@@ -5,17 +5,18 @@
 use std::vec::Vec;
 
 use super::*;
-use crate::frame::{MAX_GRAPH_OPS, MAX_STAMP};
+use crate::frame::MAX_STAMP;
 use crate::testing::{Random, keep_all, storm};
+use crate::users::{ALL_SLOTS, MAX_USERS};
 
 /// The users that reserve.
-const SLOTS: [usize; 5] = [0, 1, 2, 7, MAX_GRAPH_OPS - 1];
+const SLOTS: [usize; 5] = [0, 1, 2, 7, MAX_USERS - 1];
 
 /// A frame as the model keeps it.
 #[derive(Clone, Debug)]
 pub(super) struct Plain {
     view: FrameView,
-    want: u16,
+    want: u32,
     stamp: u64,
     /// User and data, in the order of reservation.
     blocks: Vec<(usize, Vec<usize>)>,
@@ -49,7 +50,7 @@ pub(super) enum Op {
         kept: usize,
     },
     Seal {
-        want: u16,
+        want: u32,
         stamp: u64,
     },
     /// Takes the newest frame off although it was never sealed.
@@ -74,7 +75,7 @@ pub(super) enum Outcome {
 pub(super) struct Returned {
     ret: usize,
     func: usize,
-    want: u16,
+    want: u32,
     stamp: u64,
     abandoned: usize,
     /// What each user reserved.
@@ -240,7 +241,7 @@ impl Model {
         self.check_words(shadow);
         assert_eq!(shadow.walk().collect::<Vec<_>>(), self.chain(), "the chain of frames");
         if let (Some(newest), Some(plain)) = (self.newest(), self.frames.last()) {
-            for slot in 0..MAX_GRAPH_OPS {
+            for slot in 0..MAX_USERS {
                 let data = shadow.data(newest, slot).map(copied);
                 assert_eq!(data.as_ref(), plain.data(slot), "data of user {slot}");
             }
@@ -325,7 +326,7 @@ impl Chooser {
                 2..=4 => self.reserve(random),
                 5 => Op::Rewind { kept: random.below(frame.blocks.len() + 1) },
                 6 => Op::Cancel,
-                _ => Op::Seal { want: random.word() as u16, stamp: random.word() & MAX_STAMP },
+                _ => Op::Seal { want: random.word() as u32 & ALL_SLOTS, stamp: random.word() & MAX_STAMP },
             },
             None if push && (model.frames.is_empty() || random.below(10) < self.climb) => {
                 self.push(model, random)
@@ -434,8 +435,7 @@ fn only_the_newest_frame_can_be_added_to_and_rewound() {
 fn one_frame_is_at_most_what_its_distance_can_tell() {
     let shadow = stack(2000);
     let frame = push(&shadow, 0x200);
-    let blocks =
-        (0..).take_while(|slot| shadow.reserve(frame, slot % MAX_GRAPH_OPS, MAX_DATA_WORDS).is_some());
+    let blocks = (0..).take_while(|slot| shadow.reserve(frame, slot % MAX_USERS, MAX_DATA_WORDS).is_some());
     // 4 + 30 * 33 words, and a 31st block would end at 1027.
     assert_eq!(blocks.count(), 30);
     assert!(shadow.reserve(frame, 0, 29).is_none(), "1024 words");

@@ -44,8 +44,12 @@ struct Queues {
     idle: u32,
 }
 
-static QUEUES: IrqLock<Queues> =
-    IrqLock::new(Queues { runnable: Fifo { first: None, last: None }, sleepers: None, graves: None, idle: 0 });
+static QUEUES: IrqLock<Queues> = IrqLock::new(Queues {
+    runnable: Fifo { first: None, last: None },
+    sleepers: None,
+    graves: None,
+    idle: 0,
+});
 
 /// The number of the task spawned next.
 static NEXT_PID: AtomicU32 = AtomicU32::new(1);

@@ -127,9 +127,9 @@ pub fn sync_cores() {
             machine::send_ipi(cpu, Ipi::Sync);
         }
     }
-    for cpu in 0..MAX_CPUS {
+    for (cpu, answered) in SYNCS_ANSWERED.iter().enumerate() {
         if others & 1 << cpu != 0 {
-            wait_for(|| SYNCS_ANSWERED[cpu].0.load(Ordering::SeqCst) >= ticket);
+            wait_for(|| answered.0.load(Ordering::SeqCst) >= ticket);
         }
     }
     machine::sync_core();

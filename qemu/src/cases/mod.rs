@@ -4,6 +4,7 @@
 mod change;
 mod depth;
 mod entry;
+mod modules;
 mod probe;
 mod registers;
 mod storm;
@@ -104,6 +105,10 @@ const CASES: &[Case] = &[
     ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),
     ("trampolines_switch_under_load", toggle::trampolines_switch_under_load),
     ("everything_is_traced_at_once", toggle::everything_is_traced_at_once),
+    ("a_module_is_traced_while_it_is_loaded", modules::a_module_is_traced_while_it_is_loaded),
+    ("a_module_leaves_no_set_behind", modules::a_module_leaves_no_set_behind),
+    ("modules_come_and_go_under_load", modules::modules_come_and_go_under_load),
+    ("a_module_with_wrong_bytes_is_refused", modules::a_module_with_wrong_bytes_is_refused),
     ("other_cpus_miss_no_call_while_text_changes", storm::other_cpus_miss_no_call_while_text_changes),
     ("nmis_come_while_text_changes", storm::nmis_come_while_text_changes),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),

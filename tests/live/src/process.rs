@@ -321,3 +321,10 @@ pub fn init() -> Result<SiteReport, fgraph::Error> {
     // SAFETY: the source describes this program; no other thread has been started yet.
     unsafe { fgraph::init(source) }
 }
+
+/// The functions that can be traced.
+pub fn functions() -> Vec<fgraph::FuncAddr> {
+    let mut functions = Vec::new();
+    fgraph::functions(|info| functions.push(info.func));
+    functions
+}

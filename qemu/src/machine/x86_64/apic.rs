@@ -7,13 +7,7 @@ use core::{
 };
 
 use super::{super::Ipi, clock, memory, port::Port};
-use crate::{
-    console::println,
-    lock::IrqsOff,
-    machine,
-    percpu::MAX_CPUS,
-    smp,
-};
+use crate::{console::println, lock::IrqsOff, machine, percpu::MAX_CPUS, smp};
 
 // SAFETY: the mask registers of both 8259, which keep their interrupts from everybody.
 const PIC_MASKS: [Port; 2] = unsafe { [Port::new(0x21), Port::new(0xa1)] };

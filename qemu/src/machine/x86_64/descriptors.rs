@@ -121,10 +121,8 @@ pub(super) fn init(cpu: usize) {
     gdt[entry + 1] = base >> 32;
 
     let segments = Pointer { limit: GDT_LIMIT, address: ptr::from_ref(gdt).expose_provenance() };
-    let gates = Pointer {
-        limit: size_of::<[[u64; 2]; 256]>() as u16 - 1,
-        address: IDT.0.get().expose_provenance(),
-    };
+    let gates =
+        Pointer { limit: size_of::<[[u64; 2]; 256]>() as u16 - 1, address: IDT.0.get().expose_provenance() };
     // SAFETY: 1. The segments in use are the same in this GDT. 2. All gates lead to handlers and all their stacks
     //         exist. 3. The selector is that of the segment described above. 4. No `nomem`: the tables are written
     //         before.

@@ -47,7 +47,8 @@ mod compiled {
         for func in named {
             (first, last) = (first.min(func), last.max(func));
         }
-        let between: Vec<_> = fgraph::functions().filter(|func| (first..=last).contains(func)).collect();
+        let between: Vec<_> =
+            process::functions().into_iter().filter(|func| (first..=last).contains(func)).collect();
         Filter { include: FuncSet::Some(Box::leak(between.into_boxed_slice())), exclude: FuncSet::None }
     }
 
@@ -58,7 +59,7 @@ mod compiled {
         }
         process::init().expect("the sites are good");
         for (name, func) in FUNCTIONS {
-            assert!(fgraph::functions().any(|site| site == addr!(*func)), "{name} has no site");
+            assert!(process::functions().contains(&addr!(*func)), "{name} has no site");
         }
         let call = || [plain_all(black_box(3)), landing_all(black_box(3))];
         let right = call();

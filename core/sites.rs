@@ -1,0 +1,101 @@
+//! All sites of an image: the kernel's table, and one for each module that is loaded.
+//!
+//! Modules come and go under the control side's lock. The traced path looks a site up within a section of `quiesce`; a table
+//! is forgotten only after `synchronize`, so what a lookup found stays valid to the section's end.
+
+use crate::addr::{FuncAddr, SiteAddr};
+use crate::machine::Machine;
+use crate::site::{SiteTable, State};
+use crate::sync::{AtomicU32, Ordering};
+
+/// A group of sites: the kernel's, or a module's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ModuleId(u8);
+
+impl ModuleId {
+    /// The kernel itself.
+    pub const KERNEL: Self = Self(0);
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+const MAX_GROUPS: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    tables: [SiteTable; MAX_GROUPS],
+    /// Modules that are looked at, one bit each; the kernel always is.
+    used: AtomicU32,
+}
+
+impl Groups {
+    pub(crate) const MAX_MODULES: usize = MAX_GROUPS - 1;
+
+    pub(crate) const fn new() -> Self {
+        Self { tables: [const { SiteTable::new() }; MAX_GROUPS], used: AtomicU32::new(1) }
+    }
+
+    pub(crate) fn kernel(&self) -> &SiteTable {
+        &self.tables[0]
+    }
+
+    pub(crate) fn table(&self, module: ModuleId) -> &SiteTable {
+        &self.tables[module.index()]
+    }
+
+    /// The kernel and the modules that are loaded.
+    #[inline]
+    pub(crate) fn modules(&self) -> impl Iterator<Item = ModuleId> + use<> {
+        let mut used = self.used.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            (used != 0).then(|| {
+                let index = used.trailing_zeros();
+                used &= used - 1;
+                ModuleId(index as u8)
+            })
+        })
+    }
+
+    /// A place for another module. Control side.
+    pub(crate) fn free(&self) -> Option<ModuleId> {
+        let index = (!self.used.load(Ordering::Relaxed)).trailing_zeros();
+        (index < MAX_GROUPS as u32).then_some(ModuleId(index as u8))
+    }
+
+    /// Lets a table that has been built be seen. Control side.
+    pub(crate) fn publish(&self, module: ModuleId) {
+        self.used.fetch_or(1 << module.0, Ordering::Release);
+    }
+
+    /// Hides a module's table from lookups that begin later. Control side.
+    pub(crate) fn retract(&self, module: ModuleId) {
+        self.used.fetch_and(!(1 << module.0), Ordering::Release);
+    }
+
+    /// The state of the site at exactly this address.
+    #[inline]
+    pub(crate) fn state(&self, site: SiteAddr) -> Option<State> {
+        self.modules().find_map(|module| {
+            let table = self.table(module);
+            table.find(site).map(|index| table.state(index))
+        })
+    }
+
+    /// The site of a function that can be traced, by its entry or by the site itself.
+    pub(crate) fn find_func<M: Machine>(&self, func: FuncAddr) -> Option<(ModuleId, usize)> {
+        self.modules().find_map(|module| {
+            let table = self.table(module);
+            let at = |addr: usize| {
+                let index = table.find(SiteAddr::new(addr))?;
+                let state = table.state(index);
+                (!state.notrace).then_some((index, M::func(table.addr(index), state.layout)))
+            };
+            let here = at(func.get());
+            let behind_pad = || at(func.get().checked_add(M::PAD)?).filter(|(_, entry)| *entry == func);
+            here.or_else(behind_pad).map(|(index, _)| (module, index))
+        })
+    }
+}
