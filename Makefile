@@ -138,7 +138,7 @@ $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
-	MIRIFLAGS=-Zmiri-permissive-provenance scripts/step --tests miri \
+	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks" scripts/step --tests miri \
 		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features -- \
 		addr arch engine filter:: frame graph record recursion shadow site task
 
