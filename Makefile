@@ -21,25 +21,31 @@ ARCHES := arm64 x86_64
 target_arm64 := aarch64-unknown-none-softfloat
 target_x86_64 := x86_64-unknown-none
 
-# Instructions (arm64) or bytes (x86_64) of NOPs that the compiler leaves at each function's entry.
-sled_arm64 := 2
-sled_x86_64 := 5
+# Instructions (arm64) or bytes (x86_64) of NOPs that the compiler leaves for each function, and how many of them stand before it.
+sled_arm64 := 4,2
+sled_x86_64 := 18,16
+# The address before an arm64 function is loaded as one.
+align_arm64 := -Zmin-function-alignment=8
 
-# The arm64 kernel once more, for the target that lets Rust use vector registers.
+# The kernels once more: with sites that have no prefix; for the arm64 target that lets Rust use vector registers.
+BOOTS := $(ARCHES) arm64-plain x86_64-plain arm64-vectors
+target_arm64-plain := $(target_arm64)
+sled_arm64-plain := 2
+target_x86_64-plain := $(target_x86_64)
+sled_x86_64-plain := 5
 target_arm64-vectors := aarch64-unknown-none
 sled_arm64-vectors := 2
-BOOTS := $(ARCHES) arm64-vectors
 
 # What the kernel is compiled with: for its Cargo call alone, so that host programs are built as always. The flags go to
 # a pinned stable compiler, which takes `-Z` with RUSTC_BOOTSTRAP.
-kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1))
-# A target folder of its own, since other flags would throw away what is built.
-kernel_target := target/kernel
+kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1)) $(align_$(1))
+# A target folder of its own for each set of flags, since others would throw away what is built.
+kernel_target = target/kernel$(if $(findstring plain,$(1)),-plain)
 kernel_cargo = env -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(call kernel_flags,$(1))" \
-	cargo build -p fgraph-qemu --profile kernel --target $(target_$(1)) --target-dir $(kernel_target)
+	cargo build -p fgraph-qemu --profile kernel --target $(target_$(1)) --target-dir $(call kernel_target,$(1))
 
 # The kernel as it was linked, and with the names of its functions: the one that is booted.
-kernel_linked = $(kernel_target)/$(target_$(1))/kernel/kernel
+kernel_linked = $(call kernel_target,$(1))/$(target_$(1))/kernel/kernel
 kernel = $(call kernel_linked,$(1)).fgraph
 
 boot_test_words := $(if $(CASE),case=$(CASE),test)
@@ -132,6 +138,12 @@ $(call each,qemu-test): qemu-test-%: setup-qemu-% kernel-%
 qemu-test-arm64-vectors: setup-qemu-arm64 kernel-arm64-vectors
 	scripts/step --tests boot-arm64-vectors qemu/run arm64 $(call kernel,arm64-vectors) $(BOOT_TIMEOUT) $(boot_test_words)
 
+# Sites without a prefix: balanced on arm64 even so, and once more the classic way.
+qemu-test-arm64-plain: setup-qemu-arm64 kernel-arm64-plain
+	scripts/step --tests boot-arm64-plain qemu/run arm64 $(call kernel,arm64-plain) $(BOOT_TIMEOUT) $(boot_test_words) classic
+qemu-test-x86_64-plain: setup-qemu-x86_64 kernel-x86_64-plain
+	scripts/step --tests boot-x86_64-plain qemu/run x86_64 $(call kernel,x86_64-plain) $(BOOT_TIMEOUT) $(boot_test_words)
+
 $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 	scripts/step --tests selfcheck-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) selfcheck
 
@@ -187,4 +199,5 @@ package-check: setup-rust ## what would be published is complete, and builds by 
 .PHONY: clean
 clean: ## remove everything that was built
 	cargo clean
-	cargo clean --target-dir $(kernel_target)
+	cargo clean --target-dir target/kernel
+	cargo clean --target-dir target/kernel-plain

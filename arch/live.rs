@@ -179,6 +179,25 @@ pub fn ftrace_set_filter(
     ENGINE.change_ops(ops, which, change)
 }
 
+/// Lets the functions of a user with a trampoline of its own ([`Ops::direct`]) go on elsewhere (`modify_ftrace_direct`). Each call
+/// goes to the one or to the other. A task may be inside the old one still: when none is, the tracer cannot know.
+///
+/// # Errors
+/// [`Error::NotDirect`] and what goes wrong with the text.
+///
+/// # Safety
+/// As for [`Ops::direct`].
+pub unsafe fn ftrace_modify_direct(ops: &'static Ops<FtraceRegs>, target: usize) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    unsafe { ENGINE.modify_direct(ops, target) }
+}
+
+/// Where a function goes on behind its sled: where a trampoline of [`Ops::direct`] continues with the function itself. `func` is
+/// its entry or its site.
+pub fn ftrace_resume_address(func: FuncAddr) -> Option<usize> {
+    ENGINE.resume_address(func)
+}
+
 /// Changes which functions a graph user wants.
 ///
 /// # Errors

@@ -10,24 +10,15 @@ use spin::Mutex;
 
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::graph::{self, Callbacks};
-use crate::machine::Machine;
+use crate::machine::{Machine, Trampolines};
 use crate::platform::Platform;
 use crate::quiesce::Quiesce;
 use crate::recursion::Group;
 use crate::regs::{Regs, Saved};
-use crate::site::{SiteReport, SiteSource};
+use crate::site::{SiteReport, SiteSource, State, StateWord};
 use crate::sites::{Groups, ModuleId};
 use crate::sync::{AtomicBool, Ordering};
 use crate::users::{Mask, Users, slots};
-
-/// The entry points of the trampolines.
-#[derive(Clone, Copy, Debug)]
-pub struct Trampolines {
-    /// Saves argument registers.
-    pub args: usize,
-    /// Saves every register.
-    pub regs: usize,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -87,7 +78,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         }
         control.phase = Phase::Failed;
         let report = self.sites.kernel().build::<M, P>(source).map_err(Error::Sites)?;
-        self.prepare(ModuleId::KERNEL)?;
+        self.prepare(ModuleId::KERNEL, trampolines)?;
         control.phase = Phase::Ready { trampolines };
         Ok(report)
     }
@@ -96,6 +87,24 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// trampoline, in any context. `hooker` is where hooked functions return to.
     #[inline]
     pub fn entry(&self, site: SiteAddr, ip: FuncAddr, fregs: &mut M::Regs, hooker: RetAddr) {
+        self.dispatch(|| self.sites.state(site), ip, fregs, hooker);
+    }
+
+    /// The same for a site whose text leads to its state word.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
+    #[inline]
+    pub(crate) fn entry_of(&self, state: &StateWord, ip: FuncAddr, fregs: &mut M::Regs, hooker: RetAddr) {
+        self.dispatch(|| Some(state.load()), ip, fregs, hooker);
+    }
+
+    #[inline(always)]
+    fn dispatch(
+        &self,
+        state: impl FnOnce() -> Option<State>,
+        ip: FuncAddr,
+        fregs: &mut M::Regs,
+        hooker: RetAddr,
+    ) {
         let Some(task) = fregs.task() else { return };
         if self.is_stopped() {
             return;
@@ -105,7 +114,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         P::preempt_disable();
         if let Some(_section) = self.quiesce.enter(P::cpu_id()) {
             let all = self.users.all();
-            let wanted = self.sites.state(site).map_or(0, |state| state.wanted_by(all));
+            let wanted = state().map_or(0, |state| state.wanted_by(all));
             for slot in slots(wanted & self.users.entries()) {
                 let Some(ops) = self.users.entry(slot) else { continue };
                 // A user that needs every register waits until the text brings them.
@@ -187,7 +196,7 @@ impl<P: Platform, M: Machine> Default for Engine<P, M> {
 }
 
 /// Users whose sites are to be patched.
-fn enabled(control: &Control) -> Mask {
+fn patched(control: &Control) -> Mask {
     if control.switched_off { 0 } else { control.enabled }
 }
 

@@ -55,9 +55,10 @@ mod users;
 
 pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
-pub use engine::{Engine, Error, FunctionInfo, SetChange, Stats, Trampolines, WhichSet};
+pub use engine::{Engine, Error, FunctionInfo, SetChange, Stats, WhichSet};
 pub use filter::{Filter, FuncSet};
 pub use graph::{EntryCall, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want};
+pub use machine::{Hooking, Layouts, Pair, Trampolines};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
 pub use quiesce::MAX_CPUS;
@@ -75,10 +76,10 @@ pub use arch::tracer;
 
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
-    add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_set_enabled,
-    ftrace_set_filter, ftrace_text_reserved, functions, init, is_dead, register_ftrace_function,
-    register_ftrace_graph, remove_module, stats, trampoline_range, unregister_ftrace_function,
-    unregister_ftrace_graph,
+    add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_modify_direct,
+    ftrace_resume_address, ftrace_set_enabled, ftrace_set_filter, ftrace_text_reserved, functions, init,
+    is_dead, register_ftrace_function, register_ftrace_graph, remove_module, stats, trampoline_range,
+    unregister_ftrace_function, unregister_ftrace_graph,
 };
 
 /// A user of function entries, on this machine.

@@ -25,7 +25,8 @@ pub const BSS: &str = include_str!("../link/fgraph-bss.ld");
 pub const FILES: [(&str, &str); 3] =
     [("fgraph-text.ld", TEXT), ("fgraph-data.ld", DATA), ("fgraph-bss.ld", BSS)];
 
-/// The site table and the notrace range as the fragments placed them; `text` is the embedder's to say. Usable once.
+/// The site table and the notrace range as the fragments placed them; `text` is the embedder's to say, and
+/// so are `layouts` and `hooking` if the defaults do not fit. Usable once.
 ///
 /// # Safety
 /// 1. The image was linked with all three fragments.
@@ -50,5 +51,12 @@ pub unsafe fn site_source(text: core::ops::Range<usize>) -> crate::SiteSource {
     // SAFETY: as above.
     let states = unsafe { core::slice::from_raw_parts_mut(states, state_bytes / size_of::<u64>()) };
     let notrace = (&raw const __fgraph_text_start).addr()..(&raw const __fgraph_text_stop).addr();
-    crate::SiteSource { entries, states, text, notrace }
+    crate::SiteSource {
+        entries,
+        states,
+        text,
+        notrace,
+        layouts: crate::Layouts::default(),
+        hooking: crate::Hooking::default(),
+    }
 }

@@ -2,25 +2,26 @@
 //! implementation per machine, and every host compiles and tests both.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::regs::Regs;
 
-/// The longest run of bytes that is read or written at a site.
-pub const MAX_SLED: usize = 8;
+/// The longest run of bytes that is written at a site.
+pub const MAX_CODE: usize = 16;
 
 /// A few bytes of code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code {
-    bytes: [u8; MAX_SLED],
+    bytes: [u8; MAX_CODE],
     len: u8,
 }
 
 impl Code {
-    /// The code `bytes`; at most [`MAX_SLED`] of them.
+    /// The code `bytes`; at most [`MAX_CODE`] of them.
     pub const fn new(bytes: &[u8]) -> Self {
-        assert!(bytes.len() <= MAX_SLED);
-        let mut code = Self { bytes: [0; MAX_SLED], len: bytes.len() as u8 };
+        assert!(bytes.len() <= MAX_CODE);
+        let mut code = Self { bytes: [0; MAX_CODE], len: bytes.len() as u8 };
         let mut i = 0;
         while i < bytes.len() {
             code.bytes[i] = bytes[i];
@@ -60,8 +61,10 @@ pub struct Layout(pub u8);
 pub enum Sled {
     /// Nothing.
     Off,
-    /// Calls the trampoline at this address.
+    /// Gives control to the trampoline at this address, which knows the site and the function's caller.
     Call(usize),
+    /// Goes on at this address as if the function had been called there.
+    Jump(usize),
 }
 
 /// One write of a plan.
@@ -81,6 +84,9 @@ pub const MAX_STEPS: usize = 3;
 /// How one site changes: its writes in order, every core synchronised after each.
 pub type Plan = [Option<Write>; MAX_STEPS];
 
+/// What is written at a site once, before its code can run: addresses and bytes.
+pub type Preparation = [Option<(usize, Code)>; 2];
+
 /// A branch cannot reach its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
@@ -96,46 +102,154 @@ impl fmt::Display for OutOfRange {
     }
 }
 
+/// The trampolines of one way to hook a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Saves argument registers.
+    pub args: usize,
+    /// Saves every register.
+    pub regs: usize,
+}
+
+/// The entry points of the trampolines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trampolines {
+    /// Called by the sled; a hooked function returns to the return hooker by itself.
+    pub classic: Pair,
+    /// Entered by a jump, with the function's caller untouched; a hooked function is called from there.
+    pub balanced: Pair,
+    /// The same, but the body is entered in a way that needs no landing pad there.
+    pub guarded: Pair,
+}
+
+/// Which sites the compiler was told to leave. Bytes alone do not tell the two apart: NOPs that align a loop may follow
+/// the sled of a plain site.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Layouts {
+    /// Only NOPs at the entry.
+    #[default]
+    Plain,
+    /// NOPs before every function, and at its entry.
+    Prefixed,
+    /// Either. Where the bytes could be both, the function decides: whether one starts at an address, as a symbol table
+    /// knows. A site for which it knows neither is refused.
+    Mixed(fn(FuncAddr) -> bool),
+}
+
+impl Layouts {
+    /// Which of two ways to read a site is right; `func` says whose site it would be.
+    pub(crate) fn choose(
+        self,
+        plain: Option<Decoded>,
+        prefixed: Option<Decoded>,
+        func: impl Fn(Decoded) -> FuncAddr,
+    ) -> Option<Decoded> {
+        match (self, plain, prefixed) {
+            (Self::Plain, plain, _) => plain,
+            (Self::Prefixed, _, prefixed) => prefixed,
+            (Self::Mixed(is_function), Some(plain), Some(prefixed)) => {
+                [prefixed, plain].into_iter().find(|found| is_function(func(*found)))
+            }
+            (Self::Mixed(_), plain, prefixed) => plain.or(prefixed),
+        }
+    }
+}
+
+/// How returns are caught.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hooking {
+    /// By calling the function from the trampoline, where the site and the machine's landing pads allow it: returns stay
+    /// predicted. Elsewhere the classic way.
+    #[default]
+    Balanced,
+    /// By replacing the return address, wherever the site allows it.
+    Classic,
+}
+
+/// The text around an entry of the compiler's table.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    /// What the entry points to.
+    pub addr: usize,
+    /// The [`Machine::PAD`] bytes before it.
+    pub before: &'a [u8],
+    /// The bytes from there on: [`Machine::window`] of them, fewer where the text ends.
+    pub at: &'a [u8],
+}
+
+/// A site that was recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// How it is built.
+    pub layout: Layout,
+    /// Where the sled stands, in bytes behind what the table's entry points to.
+    pub offset: usize,
+}
+
 /// The sites of one machine.
 pub trait Machine: 'static {
     /// Its register block.
     type Regs: Regs;
 
-    /// Bytes of a sled.
-    const SLED: usize;
+    /// Bytes that a site has at least, from the table's entry on.
+    const MIN_SITE: usize;
+
+    /// Bytes from a table's entry on that [`decode`](Self::decode) looks at.
+    fn window(layouts: Layouts) -> usize;
 
     /// Alignment that every site has.
     const ALIGN: usize;
 
-    /// Bytes before a site that say whether a landing pad stands there.
+    /// Bytes before a plain site that say whether a landing pad stands there.
     const PAD: usize;
 
     /// What this machine expects at a site, in words, for messages.
     const EXPECTED: &'static str;
 
-    /// Recognises a site. `pad` are the [`PAD`](Self::PAD) bytes before it, `sled` the [`SLED`](Self::SLED) bytes at it. `None` if this is not the
-    /// sled of a compiler.
-    fn decode(pad: &[u8], sled: &[u8]) -> Option<Layout>;
+    /// Recognises a site. `None` if this is not the sled of a compiler.
+    fn decode(window: Window<'_>, layouts: Layouts) -> Option<Decoded>;
+
+    /// Whether the function begins with a landing pad: then the machine may check that others do.
+    fn has_pad(layout: Layout) -> bool;
+
+    /// Settles which way functions of this layout are hooked: `guarded` is whether landing pads may be checked.
+    fn hooked(layout: Layout, hooking: Hooking, guarded: bool) -> Layout;
 
     /// The function that the site belongs to.
     fn func(site: SiteAddr, layout: Layout) -> FuncAddr;
 
+    /// All bytes of the site: before the function, its landing pad, the sled.
+    fn span(site: SiteAddr, layout: Layout) -> Range<usize>;
+
+    /// The trampolines that this site's sled gives control to.
+    fn trampolines(layout: Layout, all: &Trampolines) -> Pair;
+
+    /// What is written at the start, where the compiler left something else. `state` is the address of the site's state word.
+    ///
+    /// # Errors
+    /// A trampoline or the state word is too far away.
+    fn prepare(
+        site: SiteAddr,
+        layout: Layout,
+        all: &Trampolines,
+        state: usize,
+    ) -> Result<Preparation, OutOfRange>;
+
     /// What stands at the site when its sled does `sled`, [`prepare`](Self::prepare)d.
     ///
     /// # Errors
-    /// The trampoline is too far away.
+    /// The target is too far away.
     fn code(site: SiteAddr, layout: Layout, sled: Sled) -> Result<Code, OutOfRange>;
 
-    /// Whether the compiler left something else there than [`Sled::Off`], so that the site must be written at the start, before
-    /// anything can be preempted within it.
-    fn needs_preparing(layout: Layout) -> bool;
+    /// Whether the sled can do [`Sled::Jump`]; otherwise a trampoline does it.
+    fn jumps(layout: Layout) -> bool;
 
     /// How the site gets from one state to another.
     ///
     /// # Errors
-    /// A trampoline is too far away.
+    /// A target is too far away.
     fn plan(site: SiteAddr, layout: Layout, from: Sled, to: Sled) -> Result<Plan, OutOfRange>;
 
     /// Where a function with the given site goes on behind its sled.
-    fn resume(site: SiteAddr) -> usize;
+    fn resume(site: SiteAddr, layout: Layout) -> usize;
 }

@@ -5,6 +5,7 @@ use bitflags::bitflags;
 use crate::addr::{FuncAddr, RetAddr};
 use crate::filter::Filter;
 use crate::regs::Regs;
+use crate::sync::{AtomicUsize, Ordering};
 
 bitflags! {
     /// What an `ftrace_ops` needs; the names are the field's own.
@@ -23,6 +24,9 @@ bitflags! {
         const IPMODIFY = 1 << 4;
         /// The user cannot be disabled by the global switch, and cannot be registered while that is off.
         const PERMANENT = 1 << 5;
+        /// The functions go on at a trampoline of the user's: set by [`Ops::direct`]. One such user
+        /// per function, and none beside one with `IPMODIFY`.
+        const DIRECT = 1 << 6;
     }
 }
 
@@ -39,12 +43,52 @@ pub struct Ops<R: Regs> {
     flags: OpsFlags,
     filter: Filter,
     private: usize,
+    /// Where the functions go on; 0 without `DIRECT`.
+    direct: AtomicUsize,
+}
+
+/// What an `ftrace_ops` with a trampoline of its own does where the sled cannot jump there, or other users are to be told first.
+fn go_direct<R: Regs>(_ip: FuncAddr, _parent_ip: RetAddr, ops: &Ops<R>, fregs: &mut R) {
+    // SAFETY: who made `ops` promised that the address gets on with the state at a function's entry.
+    unsafe { fregs.set_ip(ops.direct_target()) };
 }
 
 impl<R: Regs> Ops<R> {
     /// A user that wants `func` called at the entry of every function that `filter` lets through.
     pub const fn new(func: OpsFunc<R>, flags: OpsFlags, filter: Filter) -> Self {
-        Self { func, flags, filter, private: 0 }
+        let flags = flags.difference(OpsFlags::DIRECT);
+        Self { func, flags, filter, private: 0, direct: AtomicUsize::new(0) }
+    }
+
+    /// A user whose functions go on at `target` instead of their own bodies (`register_ftrace_direct`).
+    ///
+    /// `target` gets control as if it had been called in the function's place: every register and the stack as at the function's
+    /// first instruction. It may return to the function's caller, or go on in the function at
+    /// [`ftrace_resume_address`](crate::ftrace_resume_address); r11 on x86_64, x16 and x17 on arm64 are free. Where the sled can, it jumps
+    /// there by itself, and no trampoline of this crate runs; with other users on the function, those are told first.
+    ///
+    /// # Safety
+    /// `target` must be code that does one of both, for every function of the filter and of any later one, and stays mapped until
+    /// the user is unregistered and no task runs in it any more, which the tracer cannot know.
+    pub const unsafe fn direct(target: usize, flags: OpsFlags, filter: Filter) -> Self {
+        Self {
+            func: go_direct,
+            flags: flags.union(OpsFlags::DIRECT),
+            filter,
+            private: 0,
+            direct: AtomicUsize::new(target),
+        }
+    }
+
+    /// Where the functions of a user with `DIRECT` go on; 0 for others.
+    #[inline]
+    pub fn direct_target(&self) -> usize {
+        self.direct.load(Ordering::Acquire)
+    }
+
+    /// Under the engine's lock, with no sled jumping there.
+    pub(crate) fn set_direct_target(&self, target: usize) {
+        self.direct.store(target, Ordering::Release);
     }
 
     /// The same with a word of the user's own.
@@ -68,6 +112,11 @@ impl<R: Regs> Ops<R> {
     #[inline]
     pub(crate) fn func(&self) -> OpsFunc<R> {
         self.func
+    }
+
+    /// Whether the user decides where a function goes on.
+    pub(crate) fn modifies_ip(&self) -> bool {
+        self.flags.intersects(OpsFlags::IPMODIFY.union(OpsFlags::DIRECT))
     }
 
     /// Whether the callback needs every register.

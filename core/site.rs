@@ -9,9 +9,9 @@ use core::ops::Range;
 use static_assertions::const_assert_eq;
 
 use crate::addr::{FuncAddr, SiteAddr};
-use crate::machine::{Code, Layout, MAX_SLED, Machine};
+use crate::machine::{Code, Decoded, Hooking, Layout, Layouts, MAX_CODE, Machine, Window};
 use crate::platform::Platform;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, interrupt_point};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, interrupt_point};
 use crate::users::{ALL_SLOTS, Mask, SLOTS};
 
 /// What a site's function needs, and so which trampoline its sled calls.
@@ -24,13 +24,16 @@ pub enum Flavor {
     Args = 1,
     /// The regs trampoline.
     Regs = 2,
+    /// A user's own trampoline, straight from the sled ([`Ops::direct`](crate::Ops::direct)).
+    Direct = 3,
 }
 
 impl Flavor {
     const fn from_bits(bits: u64) -> Self {
         match bits & 3 {
             1 => Self::Args,
-            2 | 3 => Self::Regs,
+            2 => Self::Regs,
+            3 => Self::Direct,
             _ => Self::Off,
         }
     }
@@ -106,6 +109,22 @@ pub struct SiteSource {
     pub text: Range<usize>,
     /// The part of the text that must not be traced: this crate's own functions, and what they call.
     pub notrace: Range<usize>,
+    /// Which sites the compiler was told to leave.
+    pub layouts: Layouts,
+    /// How returns are to be caught.
+    pub hooking: Hooking,
+}
+
+/// The state word of one site, where it stands for as long as the site does.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct StateWord(AtomicU64);
+
+impl StateWord {
+    #[inline]
+    pub(crate) fn load(&self) -> State {
+        State::decode(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// What was found in a site table.
@@ -121,6 +140,8 @@ pub struct SiteReport {
     pub duplicates: usize,
     /// Entries that do not point into the text, or not to where an instruction can start.
     pub outside: usize,
+    /// Sites of functions that begin with a landing pad. With one of them, all are hooked in a way that lands on none.
+    pub landing_pads: usize,
     /// Whether the entries had to be sorted.
     pub unsorted: bool,
 }
@@ -224,7 +245,9 @@ impl core::error::Error for SiteError {}
 #[derive(Debug)]
 pub(crate) struct SiteTable {
     entries: AtomicPtr<usize>,
-    states: AtomicPtr<AtomicU64>,
+    states: AtomicPtr<StateWord>,
+    /// Whether functions may be entered at landing pads only.
+    guarded: AtomicBool,
     /// 0 until built; then both pointers lead to this many elements that live for ever.
     len: AtomicUsize,
 }
@@ -234,6 +257,7 @@ impl SiteTable {
         Self {
             entries: AtomicPtr::new(core::ptr::null_mut()),
             states: AtomicPtr::new(core::ptr::null_mut()),
+            guarded: AtomicBool::new(false),
             len: AtomicUsize::new(0),
         }
     }
@@ -244,15 +268,17 @@ impl SiteTable {
         if notrace.is_empty() || notrace.start < text.start || notrace.end > text.end {
             return Err(SiteError::NoNotraceRange { start: notrace.start, end: notrace.end });
         }
-        self.build_module::<M, P>(source)
+        self.build_module::<M, P>(source, false)
     }
 
-    /// The same for a module, which need not have a notrace range. The table is empty before; the caller sees to that.
+    /// The same for a module, which need not have a notrace range; `guarded` is whether the kernel has landing pads. The table
+    /// is empty before; the caller sees to that.
     pub(crate) fn build_module<M: Machine, P: Platform>(
         &self,
         source: SiteSource,
+        guarded: bool,
     ) -> Result<SiteReport, SiteError> {
-        let SiteSource { entries, states, text, notrace } = source;
+        let SiteSource { entries, states, text, notrace, layouts, hooking } = source;
         let mut report = SiteReport { unsorted: !entries.is_sorted(), ..SiteReport::default() };
         if report.unsorted {
             entries.sort_unstable();
@@ -276,44 +302,51 @@ impl SiteTable {
             return Err(SiteError::NoRoom { entries: kept, states: states.len() });
         }
 
-        let to_patch = |entry: &usize| !notrace.contains(entry);
-        let close = |pair: &&[usize]| pair[1] - pair[0] < M::SLED && pair.iter().all(to_patch);
-        if let Some(&[site, other]) = entries.windows(2).find(close) {
-            return Err(SiteError::Overlapping { site: SiteAddr::new(site), other: SiteAddr::new(other) });
-        }
-        for (entry, word) in entries.iter().zip(states.iter_mut()) {
-            let site = SiteAddr::new(*entry);
-            let notrace = notrace.contains(entry);
-            let layout = match read_site::<M, P>(site) {
+        // `entries` become the sites' addresses, still in ascending order: what stands between two entries belongs to the first.
+        let (mut last, mut end) = (SiteAddr::new(0), 0);
+        for (index, word) in states[..kept].iter_mut().enumerate() {
+            let entry = entries[index];
+            let forbidden = notrace.contains(&entry);
+            let found = if forbidden {
                 // Nobody will write there, so nobody need understand it.
-                _ if notrace => Layout(0),
-                None => return Err(SiteError::Unreadable { site }),
-                Some((pad, sled)) => match M::decode(pad.as_slice(), sled.as_slice()) {
-                    Some(layout) => layout,
-                    None => {
-                        return Err(SiteError::UnexpectedBytes { site, expected: M::EXPECTED, found: sled });
-                    }
-                },
+                Decoded { layout: Layout(0), offset: 0 }
+            } else {
+                decode::<M, P>(entry, &text, layouts)?
             };
+            let site = SiteAddr::new(entry + found.offset);
+            if !forbidden {
+                let span = M::span(site, found.layout);
+                if span.start.min(entry) < end {
+                    return Err(SiteError::Overlapping { site: last, other: site });
+                }
+                (last, end) = (site, span.end);
+                report.sites += 1;
+                report.landing_pads += usize::from(M::has_pad(found.layout));
+            } else {
+                report.notrace += 1;
+            }
+            entries[index] = site.get();
             *word = State {
                 current: Flavor::Off,
                 target: Flavor::Off,
-                notrace,
+                notrace: forbidden,
                 touched: false,
-                layout,
+                layout: found.layout,
                 include: 0,
                 exclude: 0,
             }
             .encode();
-            if notrace {
-                report.notrace += 1;
-            } else {
-                report.sites += 1;
-            }
         }
         if report.sites == 0 {
             return Err(SiteError::NoSites { report });
         }
+        let guarded = guarded || report.landing_pads > 0;
+        for word in &mut states[..kept] {
+            let state = State::decode(*word);
+            let layout = if state.notrace { state.layout } else { M::hooked(state.layout, hooking, guarded) };
+            *word = State { layout, ..state }.encode();
+        }
+        self.guarded.store(guarded, Ordering::Relaxed);
 
         self.entries.store(entries.as_mut_ptr(), Ordering::Relaxed);
         self.states.store(states.as_mut_ptr().cast(), Ordering::Relaxed);
@@ -341,12 +374,12 @@ impl SiteTable {
     }
 
     #[inline]
-    fn states(&self) -> &[AtomicU64] {
+    fn states(&self) -> &[StateWord] {
         let len = self.len.load(Ordering::Acquire);
         if len == 0 {
             return &[];
         }
-        // SAFETY: as in `entries`; `AtomicU64` has the layout of `u64`, and the words are accessed as atomics only from
+        // SAFETY: as in `entries`; `StateWord` has the layout of `u64`, and the words are accessed as atomics only from
         // `build`'s release on.
         unsafe { core::slice::from_raw_parts(self.states.load(Ordering::Relaxed), len) }
     }
@@ -361,12 +394,22 @@ impl SiteTable {
 
     #[inline]
     pub(crate) fn state(&self, index: usize) -> State {
-        State::decode(self.states()[index].load(Ordering::Relaxed))
+        self.states()[index].load()
+    }
+
+    /// Where the state word is, for the site's own text.
+    pub(crate) fn state_addr(&self, index: usize) -> usize {
+        (&raw const self.states()[index]).expose_provenance()
+    }
+
+    /// Whether functions may be entered at landing pads only.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guarded.load(Ordering::Relaxed)
     }
 
     /// Control side only.
     pub(crate) fn set_state(&self, index: usize, state: State) {
-        self.states()[index].store(state.encode(), Ordering::Release);
+        self.states()[index].0.store(state.encode(), Ordering::Release);
         interrupt_point();
     }
 
@@ -387,20 +430,41 @@ impl SiteTable {
 }
 
 fn is_code<M: Machine>(addr: usize, text: &Range<usize>) -> bool {
-    let end = addr.checked_add(M::SLED);
+    let end = addr.checked_add(M::MIN_SITE);
     addr.is_multiple_of(M::ALIGN) && text.start <= addr && end.is_some_and(|end| end <= text.end)
 }
 
-/// Reads the bytes before a site and those at it.
-pub(crate) fn read_site<M: Machine, P: Platform>(site: SiteAddr) -> Option<(Code, Code)> {
-    let mut pad = [0; MAX_SLED];
-    let mut sled = [0; MAX_SLED];
-    let pad = &mut pad[..M::PAD];
-    let sled = &mut sled[..M::SLED];
+/// More than any machine looks at.
+const WINDOW: usize = 32;
+
+/// Recognises the site that a table's entry leads to, from what the compiler left there.
+fn decode<M: Machine, P: Platform>(
+    entry: usize,
+    text: &Range<usize>,
+    layouts: Layouts,
+) -> Result<Decoded, SiteError> {
+    let site = SiteAddr::new(entry);
+    let (mut before, mut at) = ([0; WINDOW], [0; WINDOW]);
+    let before = &mut before[..M::PAD];
+    let at = &mut at[..M::window(layouts).min(text.end - entry)];
     // Before the first function of the text there may be nothing to read: then there is no landing pad.
-    if P::read(site.get().wrapping_sub(M::PAD), pad).is_err() {
-        pad.fill(0);
+    if P::read(entry.wrapping_sub(M::PAD), before).is_err() {
+        before.fill(0);
     }
-    P::read(site.get(), sled).ok()?;
-    Some((Code::new(pad), Code::new(sled)))
+    P::read(entry, at).map_err(|_| SiteError::Unreadable { site })?;
+    M::decode(Window { addr: entry, before, at }, layouts).ok_or_else(|| SiteError::UnexpectedBytes {
+        site,
+        expected: M::EXPECTED,
+        found: Code::new(&at[..at.len().min(MAX_CODE)]),
+    })
+}
+
+/// Reads as many bytes of a site's text as `expected` has.
+pub(crate) fn read_site<P: Platform>(site: SiteAddr, expected: Code) -> Code {
+    let mut bytes = [0; MAX_CODE];
+    let bytes = &mut bytes[..expected.as_slice().len()];
+    match P::read(site.get(), bytes) {
+        Ok(()) => Code::new(bytes),
+        Err(_) => Code::new(&[]),
+    }
 }

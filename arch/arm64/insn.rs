@@ -13,6 +13,7 @@ pub const BTI_C: u32 = 0xd503_245f;
 pub const BTI_JC: u32 = 0xd503_24df;
 
 const BL: u32 = 0x9400_0000;
+const B: u32 = 0x1400_0000;
 const BL_MASK: u32 = 0xfc00_0000;
 
 /// How far `bl` reaches: from -128 MiB to one instruction below +128 MiB.
@@ -20,11 +21,25 @@ const REACH: isize = 1 << 27;
 
 /// Encodes `bl to` at `at`; `None` if that is out of reach, or either is not on an instruction.
 pub fn bl(at: usize, to: usize) -> Option<u32> {
+    Some(BL | distance(at, to)?)
+}
+
+/// Encodes `b to` at `at`; `None` as for [`bl`].
+pub fn b(at: usize, to: usize) -> Option<u32> {
+    Some(B | distance(at, to)?)
+}
+
+fn distance(at: usize, to: usize) -> Option<u32> {
     let distance = to.wrapping_sub(at) as isize;
     if !at.is_multiple_of(4) || !to.is_multiple_of(4) || !(-REACH..REACH).contains(&distance) {
         return None;
     }
-    Some(BL | ((distance >> 2) as u32 & !BL_MASK))
+    Some((distance >> 2) as u32 & !BL_MASK)
+}
+
+/// Encodes `adr x17, . + bytes`; only the two low bits of `bytes`.
+pub const fn adr_x17(bytes: u8) -> u32 {
+    0x1000_0011 | (bytes as u32 & 3) << 29
 }
 
 /// Where the `bl` with this word at `at` goes; `None` if it is another instruction.
@@ -74,6 +89,21 @@ mod tests {
         assert_eq!(bl(0x1000, 0x1000), Some(0x9400_0000));
         assert_eq!(bl(0x1000, 0x1004), Some(0x9400_0001));
         assert_eq!(bl(0x1000, 0x0ffc), Some(0x97ff_ffff));
+    }
+
+    #[test]
+    fn b_reaches_what_bl_does_and_is_no_bl() {
+        assert_eq!(b(0x1000, 0x0ffc), Some(0x17ff_ffff));
+        assert_eq!(b(0x1000, 0x1004), Some(0x1400_0001));
+        assert_eq!(b(0x4000_0000, 0x4800_0000), None);
+        assert_eq!(bl_target(0x1000, 0x1400_0001), None);
+    }
+
+    #[test]
+    fn adr_is_encoded_as_the_manual_says() {
+        assert_eq!(adr_x17(0), 0x1000_0011);
+        assert_eq!(adr_x17(1), 0x3000_0011);
+        assert_eq!(adr_x17(3), 0x7000_0011);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use memoffset::offset_of;
 
+use crate::arch::arm64::patch::{self, TAG_PAD, TAG_PREFIX};
 use crate::arch::arm64::regs::{FtraceRegs, OFFSET_SAVED};
 use crate::regs::Saved;
 use crate::task::{MAX_NEST, TaskTrace};
@@ -25,6 +26,12 @@ pub(crate) const SAVED_RETURN: usize = Saved::Return as usize;
 pub(crate) const TASK_NEST: usize = offset_of!(TaskTrace, nest);
 pub(crate) const TASK_REFUSED: usize = offset_of!(TaskTrace, nest_refused);
 pub(crate) const TASK_MAX_NEST: u32 = MAX_NEST;
+
+/// The bits of what balanced sites load that are not the site's address.
+pub(crate) const TAGS: usize = (TAG_PAD | TAG_PREFIX) as usize;
+
+/// The sled.
+pub(crate) const SLED: usize = patch::SLED;
 
 /// Bytes for q0 to q7.
 pub(crate) const VECTORS: usize = 8 * 16;

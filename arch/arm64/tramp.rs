@@ -5,12 +5,12 @@ use core::arch::{asm, global_asm};
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::arm64::insn::is_landing_pad;
 use crate::arch::arm64::offsets as o;
-use crate::arch::arm64::patch::Arm64;
+use crate::arch::arm64::patch::{Arm64, PREFIX, SLED, TAG_PAD, TAG_PREFIX};
 use crate::arch::arm64::regs::{FtraceRegs, RETURN_EARLY};
 use crate::arch::live::ENGINE;
-use crate::engine::Trampolines;
-use crate::machine::Machine;
+use crate::machine::{Pair, Trampolines};
 use crate::regs::Regs;
+use crate::site::StateWord;
 
 pub(crate) type Live = Arm64;
 
@@ -32,6 +32,8 @@ global_asm!(
     ".set FGRAPH_TASK_REFUSED, {task_refused}",
     ".set FGRAPH_MAX_NEST, {max_nest}",
     ".set FGRAPH_VECTORS, {vectors}",
+    ".set FGRAPH_TAGS, {tags}",
+    ".set FGRAPH_SLED, {sled}",
     include_str!("../../asm/arm64/entry.s"),
     include_str!("../../asm/arm64/exit.s"),
     regs_size = const o::REGS_SIZE,
@@ -48,6 +50,9 @@ global_asm!(
     task_refused = const o::TASK_REFUSED,
     max_nest = const o::TASK_MAX_NEST,
     vectors = const VECTORS,
+    tags = const o::TAGS,
+    sled = const o::SLED,
+    balanced_handler = sym fgraph_balanced_handler,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
 );
@@ -55,30 +60,59 @@ global_asm!(
 unsafe extern "C" {
     fn fgraph_args_entry();
     fn fgraph_regs_entry();
+    fn fgraph_balanced_args_entry();
+    fn fgraph_balanced_regs_entry();
     fn fgraph_return_early();
     fn fgraph_return_hooker();
+    fn fgraph_balanced_hooker();
 }
 
 pub(crate) fn trampolines() -> Trampolines {
-    Trampolines {
-        args: fgraph_args_entry as *const () as usize,
-        regs: fgraph_regs_entry as *const () as usize,
-    }
+    let classic =
+        Pair { args: fgraph_args_entry as *const () as usize, regs: fgraph_regs_entry as *const () as usize };
+    let balanced = Pair {
+        args: fgraph_balanced_args_entry as *const () as usize,
+        regs: fgraph_balanced_regs_entry as *const () as usize,
+    };
+    Trampolines { classic, balanced, guarded: classic }
 }
 
-/// The address that hooked functions return to.
+/// The address that functions return to which were hooked the classic way.
 #[inline]
 pub(crate) fn return_hooker() -> RetAddr {
     RetAddr::new(fgraph_return_hooker as *const () as usize)
 }
 
-/// Called by the entry trampolines with their register block.
+/// Called by the classic entry trampolines with their register block.
 extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
-    let site = fregs.ip().wrapping_sub(Arm64::SLED);
+    let site = fregs.ip().wrapping_sub(SLED);
     let pad = core::ptr::with_exposed_provenance::<u32>(site.wrapping_sub(4));
     // SAFETY: a site lies in mapped text, with at least this crate's own functions before it, and text can be read.
     let func = if is_landing_pad(unsafe { pad.read() }) { site.wrapping_sub(4) } else { site };
     ENGINE.entry(SiteAddr::new(site), FuncAddr::new(func), fregs, return_hooker());
+    return_early_if_asked(fregs);
+}
+
+/// Called by the balanced entry trampolines with their register block and what the site loaded.
+extern "C" fn fgraph_balanced_handler(fregs: &mut FtraceRegs, tagged: usize) {
+    let tags = (tagged & o::TAGS) as u8;
+    let site = tagged - usize::from(tags);
+    let func = site - if tags & TAG_PAD != 0 { 4 } else { 0 };
+    let hooker = RetAddr::new(fgraph_balanced_hooker as *const () as usize);
+    if tags & TAG_PREFIX != 0 {
+        let prefix = core::ptr::with_exposed_provenance::<&StateWord>(func - PREFIX);
+        // SAFETY: the tag says that `prepare` wrote the address of the site's state word there, aligned; that lives as
+        // long as the function's code, which is being executed.
+        let state: &StateWord = unsafe { prefix.read() };
+        ENGINE.entry_of(state, FuncAddr::new(func), fregs, hooker);
+    } else {
+        ENGINE.entry(SiteAddr::new(site), FuncAddr::new(func), fregs, hooker);
+    }
+    return_early_if_asked(fregs);
+}
+
+#[inline]
+fn return_early_if_asked(fregs: &mut FtraceRegs) {
     if fregs.ip() == RETURN_EARLY {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };

@@ -12,12 +12,30 @@ pub const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// The five-byte NOP of the SDM's table (NOP, "Recommended Multi-Byte Sequence").
 pub const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
+/// The two-byte NOP of the SDM's table, which compilers emit too.
+pub const NOP2: [u8; 2] = [0x66, 0x90];
+
 /// Encodes `call to` at `at`; `None` if the distance does not fit 32 bits.
 pub fn call(at: usize, to: usize) -> Option<[u8; CALL_LEN]> {
     let next = at.wrapping_add(CALL_LEN);
     let distance = i32::try_from(to.wrapping_sub(next) as isize).ok()?;
     let [a, b, c, d] = distance.to_le_bytes();
     Some([0xe8, a, b, c, d])
+}
+
+/// `jmp rel8`: then the distance from the next instruction.
+pub const JMP_SHORT: u8 = 0xeb;
+
+/// Encodes `jmp to` at `at` (E9 rel32); `None` if the distance does not fit 32 bits.
+pub fn jmp(at: usize, to: usize) -> Option<[u8; CALL_LEN]> {
+    let [_, a, b, c, d] = call(at, to)?;
+    Some([0xe9, a, b, c, d])
+}
+
+/// Encodes `lea r11, [rip + distance]`.
+pub const fn lea_r11(distance: i32) -> [u8; 7] {
+    let [a, b, c, d] = distance.to_le_bytes();
+    [0x4c, 0x8d, 0x1d, a, b, c, d]
 }
 
 /// Where the `call rel32` with these bytes at `at` goes; `None` if it is another instruction.

@@ -2,8 +2,11 @@
 
 use memoffset::offset_of;
 
+use crate::arch::x86_64::insn::ENDBR64;
+use crate::arch::x86_64::patch::SHORT;
 use crate::arch::x86_64::regs::{FtraceRegs, OFFSET_SAVED, OFFSET_TASK};
 use crate::regs::Saved;
+use crate::site::Flavor;
 use crate::task::{MAX_NEST, TaskTrace};
 
 pub(crate) const REGS_SIZE: usize = size_of::<FtraceRegs>();
@@ -34,6 +37,17 @@ pub(crate) const SAVED_RETURN: usize = Saved::Return as usize;
 pub(crate) const TASK_NEST: usize = offset_of!(TaskTrace, nest);
 pub(crate) const TASK_REFUSED: usize = offset_of!(TaskTrace, nest_refused);
 pub(crate) const TASK_MAX_NEST: u32 = MAX_NEST;
+
+/// Bits of a state word's lowest byte, one of which is set when the site's users need every register. (The other flavors that
+/// have it set are not of prefixed sites.)
+pub(crate) const STATE_REGS: usize = Flavor::Regs as usize;
+
+/// The first byte of a landing pad, which no sled begins with, and the pad's length.
+pub(crate) const PAD_FIRST: usize = ENDBR64[0] as usize;
+pub(crate) const PAD_LEN: usize = ENDBR64.len();
+
+/// The sled of a prefixed site.
+pub(crate) const SHORT_SLED: usize = SHORT;
 
 /// Bytes for xmm0 to xmm7.
 pub(crate) const VECTORS: usize = 8 * 16;

@@ -6,11 +6,11 @@ use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::live::ENGINE;
 use crate::arch::x86_64::insn::{CALL_LEN, ENDBR64};
 use crate::arch::x86_64::offsets as o;
-use crate::arch::x86_64::patch::X86_64;
+use crate::arch::x86_64::patch::{SHORT, X86_64};
 use crate::arch::x86_64::regs::{FtraceRegs, RETURN_EARLY};
-use crate::engine::Trampolines;
+use crate::machine::{Machine, Pair, Trampolines};
 use crate::regs::Regs;
-use crate::site::Flavor;
+use crate::site::{Flavor, StateWord};
 
 pub(crate) type Live = X86_64;
 
@@ -45,7 +45,12 @@ global_asm!(
     ".set FGRAPH_TASK_REFUSED, {task_refused}",
     ".set FGRAPH_MAX_NEST, {max_nest}",
     ".set FGRAPH_VECTORS, {vectors}",
+    ".set FGRAPH_STATE_REGS, {state_regs}",
+    ".set FGRAPH_PAD_FIRST, {pad_first}",
+    ".set FGRAPH_PAD_LEN, {pad_len}",
+    ".set FGRAPH_SHORT_SLED, {short_sled}",
     include_str!("../../asm/x86_64/entry.s"),
+    include_str!("../../asm/x86_64/balanced.s"),
     include_str!("../../asm/x86_64/exit.s"),
     regs_size = const o::REGS_SIZE,
     regs_rax = const o::REGS_RAX,
@@ -74,6 +79,11 @@ global_asm!(
     task_refused = const o::TASK_REFUSED,
     max_nest = const o::TASK_MAX_NEST,
     vectors = const VECTORS,
+    state_regs = const o::STATE_REGS,
+    pad_first = const o::PAD_FIRST,
+    pad_len = const o::PAD_LEN,
+    short_sled = const o::SHORT_SLED,
+    prefixed_handler = sym fgraph_prefixed_handler,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
 );
@@ -81,6 +91,8 @@ global_asm!(
 unsafe extern "C" {
     fn fgraph_args_entry();
     fn fgraph_regs_entry();
+    fn fgraph_balanced_entry();
+    fn fgraph_guarded_entry();
     fn fgraph_return_early();
     fn fgraph_return_hooker();
     fn fgraph_trap_args_entry();
@@ -88,9 +100,15 @@ unsafe extern "C" {
 }
 
 pub(crate) fn trampolines() -> Trampolines {
+    // The trampolines of prefixed sites save what the site's state word asks for.
+    let either = |entry: *const ()| Pair { args: entry as usize, regs: entry as usize };
     Trampolines {
-        args: fgraph_args_entry as *const () as usize,
-        regs: fgraph_regs_entry as *const () as usize,
+        classic: Pair {
+            args: fgraph_args_entry as *const () as usize,
+            regs: fgraph_regs_entry as *const () as usize,
+        },
+        balanced: either(fgraph_balanced_entry as *const ()),
+        guarded: either(fgraph_guarded_entry as *const ()),
     }
 }
 
@@ -100,13 +118,33 @@ pub(crate) fn return_hooker() -> RetAddr {
     RetAddr::new(fgraph_return_hooker as *const () as usize)
 }
 
-/// Called by the entry trampolines with their register block.
+/// Called by the entry trampolines of plain sites with their register block.
 extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
     let site = fregs.ip().wrapping_sub(CALL_LEN);
     let pad = core::ptr::with_exposed_provenance::<[u8; 4]>(site.wrapping_sub(ENDBR64.len()));
     // SAFETY: a site lies in mapped text, with at least this crate's own functions before it, and text can be read.
     let func = if unsafe { pad.read() } == ENDBR64 { site.wrapping_sub(ENDBR64.len()) } else { site };
     ENGINE.entry(SiteAddr::new(site), FuncAddr::new(func), fregs, return_hooker());
+    return_early_if_asked(fregs);
+}
+
+/// Called by the entry trampolines of prefixed sites with their register block, the site's state word, the function, and where it
+/// returns to when it is hooked.
+extern "C" fn fgraph_prefixed_handler(
+    fregs: &mut FtraceRegs,
+    state: &StateWord,
+    func: FuncAddr,
+    hooker: RetAddr,
+) {
+    let pad = if X86_64::has_pad(state.load().layout) { ENDBR64.len() } else { 0 };
+    // SAFETY: this is where the function goes on by itself.
+    unsafe { fregs.set_ip(func.get() + pad + SHORT) };
+    ENGINE.entry_of(state, func, fregs, hooker);
+    return_early_if_asked(fregs);
+}
+
+#[inline]
+fn return_early_if_asked(fregs: &mut FtraceRegs) {
     if fregs.ip() == RETURN_EARLY {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
@@ -138,11 +176,15 @@ pub struct TrapResume {
 /// entry, and a stub pushes it.
 pub fn breakpoint(rip: usize) -> Option<TrapResume> {
     let site = SiteAddr::new(rip.wrapping_sub(1));
-    let behind = site.get().wrapping_add(CALL_LEN);
-    let rip = match ENGINE.target_of(site)? {
-        Flavor::Off => behind,
-        Flavor::Args => fgraph_trap_args_entry as *const () as usize,
-        Flavor::Regs => fgraph_trap_regs_entry as *const () as usize,
+    let (flavor, layout) = ENGINE.target_of(site)?;
+    let behind = X86_64::resume(site, layout);
+    let rip = match (flavor, X86_64::prefix(site, layout)) {
+        (Flavor::Off, _) => behind,
+        // The prefix loads r11 itself.
+        (_, Some(prefix)) => prefix,
+        (Flavor::Regs, None) => fgraph_trap_regs_entry as *const () as usize,
+        // The engine knows where the user's own trampoline is.
+        (Flavor::Args | Flavor::Direct, None) => fgraph_trap_args_entry as *const () as usize,
     };
     Some(TrapResume { rip, r11: behind })
 }

@@ -1,10 +1,12 @@
-// arm64 entry trampolines: fgraph_args_entry and fgraph_regs_entry. As in x86_64/entry.s, but for what is said here.
+// arm64 entry trampolines: fgraph_args_entry and fgraph_regs_entry for sites that are hooked the classic way,
+// fgraph_balanced_args_entry and fgraph_balanced_regs_entry for the others. As in x86_64/entry.s, but for what is said here.
 //
-// Who comes here: the `bl` in a patched sled, whose first word is `mov x17, x30`.
+// Who comes here: the `bl` in a patched sled, whose first word is `mov x17, x30`; or the `b` in one whose first word is
+// `adr x17, site + tag`.
 //
-// On arrival
-//   x17      parent: where the traced function returns to
-//   x30      resume: the instruction behind the sled
+// On arrival   classic                                         balanced
+//   x17        parent: where the traced function returns to    the site, with what it is in the two low bits
+//   x30        resume: the instruction behind the sled         parent
 //   x0-x7    arguments
 //   x8       address of a result in memory
 //   x9-x15   a function of the preserve-most kind keeps them, so they may hold anything of its caller's
@@ -14,7 +16,8 @@
 //   x16, flags   nobody's (AAPCS64 6.1.1; x17 was, before the sled)
 //
 // On leaving: x30 = block's lr, x16 = block's pc, everything else as on arrival or as callbacks changed it.
-// Control goes on by `ret x16`: paired with the sled's `bl`, and RET needs no landing pad at its target.
+// Classic, control goes on by `ret x16`: paired with the sled's `bl`, and RET needs no landing pad at its target. Balanced, by a
+// call whose return address is the balanced hooker if block's lr is that, so every return is paired with a call; otherwise by a jump.
 //
 // Stack while the handler runs (S is sp on arrival)
 //   S-8      parent      \ the traced function's frame record, so that walkers see it
@@ -75,7 +78,9 @@ fgraph_trampolines_start:
     .endm
 
     // all: 1 saves every register, 0 those that the handler may change
-    .macro fgraph_entry name, saved, all
+    // balanced: 1 for the balanced way
+    // parent, resume: the registers that have them once x11 is saved
+    .macro fgraph_entry name, saved, all, balanced, parent, resume
     .balign 16
     .globl \name
     .type \name, %function
@@ -100,20 +105,29 @@ fgraph_trampolines_start:
     stp     x25, x26, [sp, #FGRAPH_REGS_X + 8 * 25]
     stp     x27, x28, [sp, #FGRAPH_REGS_X + 8 * 27]
     .endif
-    stp     x29, x17, [sp, #FGRAPH_REGS_FP_LR] // the caller's frame pointer; parent
+    .if \balanced
+    bic     x11, x17, #FGRAPH_TAGS
+    add     x11, x11, #FGRAPH_SLED          // behind the sled
+    .endif
+    stp     x29, \parent, [sp, #FGRAPH_REGS_FP_LR] // the caller's frame pointer; parent
     add     x10, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 32
-    stp     x10, x30, [sp, #FGRAPH_REGS_SP_PC] // the key; resume
+    stp     x10, \resume, [sp, #FGRAPH_REGS_SP_PC] // the key; resume
     mov     x9, #\saved
     stp     x9, x16, [sp, #FGRAPH_REGS_SAVED_TASK]
     fgraph_save_vectors
 
-    stp     x29, x17, [x10, #-16]           // the traced function's record
+    stp     x29, \parent, [x10, #-16]       // the traced function's record
     sub     x9, x10, #16
-    stp     x9, x30, [x10, #-32]            // this trampoline's record
+    stp     x9, \resume, [x10, #-32]        // this trampoline's record
     sub     x29, x10, #32
 
     mov     x0, sp                          // the block
+    .if \balanced
+    mov     x1, x17                         // the site and its tag
+    bl      {balanced_handler}
+    .else
     bl      {entry_handler}
+    .endif
 
     ldr     x16, [sp, #FGRAPH_REGS_TASK]
     ldr     w9, [x16, #FGRAPH_TASK_NEST]
@@ -131,21 +145,37 @@ fgraph_trampolines_start:
     ldr     x16, [sp, #FGRAPH_REGS_PC]      // resume, perhaps elsewhere
     ldp     x29, x30, [sp, #FGRAPH_REGS_FP_LR] // x30 = parent, or the return hooker
     add     sp, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 32
+    .if \balanced
+    adr     x17, fgraph_balanced_hooker
+    cmp     x17, x30
+    b.eq    fgraph_balanced_call
+    br      x16
+    .else
     ret     x16
+    .endif
 
 2:  ldr     x9, [x16, #FGRAPH_TASK_REFUSED]
     add     x9, x9, #1
     str     x9, [x16, #FGRAPH_TASK_REFUSED]
     ldp     x9, x10, [sp, #FGRAPH_REGS_X + 8 * 9]
     add     sp, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 32
-3:  mov     x16, x30
+3:
+    .if \balanced
+    bic     x16, x17, #FGRAPH_TAGS
+    add     x16, x16, #FGRAPH_SLED
+    br      x16
+    .else
+    mov     x16, x30
     mov     x30, x17
     ret     x16
+    .endif
     .size \name, . - \name
     .endm
 
-    fgraph_entry fgraph_args_entry, FGRAPH_SAVED_ARGS, 0
-    fgraph_entry fgraph_regs_entry, FGRAPH_SAVED_REGS, 1
+    fgraph_entry fgraph_args_entry, FGRAPH_SAVED_ARGS, 0, 0, x17, x30
+    fgraph_entry fgraph_regs_entry, FGRAPH_SAVED_REGS, 1, 0, x17, x30
+    fgraph_entry fgraph_balanced_args_entry, FGRAPH_SAVED_ARGS, 0, 1, x30, x11
+    fgraph_entry fgraph_balanced_regs_entry, FGRAPH_SAVED_REGS, 1, 1, x30, x11
 
 // Where a function goes on that a callback let return early: everything as at its first instruction.
     .balign 16

@@ -1,6 +1,7 @@
-// arm64 return hooker. As in x86_64/exit.s, but for what is said here.
+// arm64 return hookers: fgraph_return_hooker and fgraph_balanced_hooker. As in x86_64/exit.s, but for what is said here.
 //
-// Who comes here: the `ret` of a function whose x30 was replaced at its entry.
+// Who comes here: the `ret` of a function whose x30 was replaced at its entry; or of one that was called by
+// fgraph_balanced_call, in the place of its caller.
 //
 // On arrival (S is sp, as at the function's entry: the frame's key)
 //   x0-x7    results (a structure of up to two words in x0 and x1)
@@ -16,12 +17,12 @@
 //   ...      vector registers, if the target uses them
 //   sp       FtraceRegs
 
-    .balign 16
-    .globl fgraph_return_hooker
-    .type fgraph_return_hooker, %function
-fgraph_return_hooker:
+    .macro fgraph_hooker name
+    .globl \name
+    .type \name, %function
+\name:
     sub     sp, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
-    adr     x30, fgraph_return_hooker
+    adr     x30, \name
     stp     x29, x30, [sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS]
     stp     x9, x10, [sp, #FGRAPH_REGS_X + 8 * 9]
     fgraph_save_scratch
@@ -42,12 +43,26 @@ fgraph_return_hooker:
     fgraph_restore_scratch
     ldp     x29, x30, [sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS]
     add     sp, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
-    ret
-    .size fgraph_return_hooker, . - fgraph_return_hooker
+    ret                                     // after a balanced call, paired with the caller's
+    .size \name, . - \name
+    .endm
+
+    .balign 16
+    fgraph_hooker fgraph_return_hooker
+
+// Calls a function's body for its caller: x16 = where it goes on, everything else as at its first instruction.
+    .balign 16
+    .globl fgraph_balanced_call
+    .type fgraph_balanced_call, %function
+fgraph_balanced_call:
+    blr     x16                             // x30 = the hooker
+    .size fgraph_balanced_call, . - fgraph_balanced_call
+    fgraph_hooker fgraph_balanced_hooker
 
     .globl fgraph_trampolines_stop
 fgraph_trampolines_stop:
 
+    .purgem fgraph_hooker
     .purgem fgraph_save_scratch
     .purgem fgraph_restore_scratch
     .purgem fgraph_save_vectors

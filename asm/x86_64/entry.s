@@ -1,4 +1,4 @@
-# x86_64 entry trampolines: fgraph_args_entry and fgraph_regs_entry.
+# x86_64 entry trampolines of plain sites: fgraph_args_entry and fgraph_regs_entry. Those of prefixed sites are in balanced.s.
 #
 # Who comes here: the `call` in a patched sled, at a function's first instruction or behind its ENDBR64.
 #

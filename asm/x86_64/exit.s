@@ -1,7 +1,7 @@
-# x86_64 return hooker.
+# x86_64 return hookers: fgraph_return_hooker and fgraph_balanced_hooker.
 #
-# Who comes here: the `ret` of a function whose return address was replaced. (A function entered by the balanced
-# way will return here with the same state.)
+# Who comes here: the `ret` of a function whose return address was replaced; or of one that was called by
+# fgraph_balanced_call, in the place of its caller.
 #
 # On arrival (S is where the return address stood: the frame's key)
 #   rsp      S+8: the caller's, as behind its call
@@ -20,13 +20,15 @@
 #
 # S+8 is a multiple of 16 (psABI 3.2.2), so rsp is at the handler's call.
 
-    .balign 16
-    .globl fgraph_return_hooker
-    .type fgraph_return_hooker, @function
-fgraph_return_hooker:
+    # paired: 1 if the traced function's `ret` was paired with a call of ours, so that the caller's call still waits for
+    # its own
+    .macro fgraph_hooker name, paired
+    .globl \name
+    .type \name, @function
+\name:
     .cfi_startproc
     .cfi_def_cfa_offset 0
-    lea r11, [rip + fgraph_return_hooker]
+    lea r11, [rip + \name]
     push r11                                # S again
     .cfi_adjust_cfa_offset 8
     push rbp
@@ -52,10 +54,17 @@ fgraph_return_hooker:
 
     fgraph_restore_vectors
     fgraph_restore_scratch
+    .if !\paired
     mov r11, [rbp + 8]                      # the real address
+    .endif
     mov rbp, [rbp]
     .cfi_def_cfa rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
     .cfi_restore rbp
+    .if \paired
+    add rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 8
+    .cfi_def_cfa_offset 8
+    ret                                     # to what stands at S, where the caller's call left it
+    .else
     add rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
     .cfi_def_cfa_offset 0
     # The function's `ret` used up the prediction of its call; so this return brings a call of its own, and those of
@@ -64,12 +73,30 @@ fgraph_return_hooker:
     int3
 2:  mov [rsp], r11
     ret
+    .endif
     .cfi_endproc
-    .size fgraph_return_hooker, . - fgraph_return_hooker
+    .size \name, . - \name
+    .endm
+
+    .balign 16
+    fgraph_hooker fgraph_return_hooker, 0
+
+# Calls a function's body for its caller: r11 = where it goes on, rsp = S+8, everything else as at its first instruction.
+    .balign 16
+    .globl fgraph_balanced_call
+    .type fgraph_balanced_call, @function
+fgraph_balanced_call:
+    .cfi_startproc
+    .cfi_def_cfa_offset 0
+    call r11                                # pushes the hooker's address, to S
+    .cfi_endproc
+    .size fgraph_balanced_call, . - fgraph_balanced_call
+    fgraph_hooker fgraph_balanced_hooker, 1
 
     .globl fgraph_trampolines_stop
 fgraph_trampolines_stop:
 
+    .purgem fgraph_hooker
     .purgem fgraph_save_scratch
     .purgem fgraph_restore_scratch
     .purgem fgraph_save_vectors

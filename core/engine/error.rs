@@ -38,6 +38,8 @@ pub enum Error {
     },
     /// A user that changes where functions go on must name them, and cannot have a notrace set.
     IpModifyNeedsFilter,
+    /// A user without a trampoline of its own, or no address for one.
+    NotDirect,
     /// No room for another module's sites.
     TooManyModules {
         /// How many there are.
@@ -87,6 +89,7 @@ impl fmt::Display for Error {
             Self::IpModifyNeedsFilter => {
                 f.write_str("a user that changes where functions go on must name them, without a notrace set")
             }
+            Self::NotDirect => f.write_str("the user has no trampoline of its own, or was given none"),
             Self::TooManyModules { max } => write!(f, "all {max} places for modules are taken"),
             Self::NoSuchModule => f.write_str("there is no such module"),
             Self::Permanent => {

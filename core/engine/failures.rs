@@ -3,9 +3,11 @@
 
 use std::vec::Vec;
 
-use super::image::{Function, Image, Target, for_both_machines, init, new_engine, target};
+use super::image::{
+    Function, Image, Target, for_both_machines, for_branching_sleds, init, new_engine, target,
+};
 use super::model::watch;
-use super::{Engine, Error, SetChange, Trampolines, WhichSet};
+use super::{Engine, Error, SetChange, WhichSet};
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::filter::{Filter, FuncSet};
 use crate::graph::world::{funcs, user};
@@ -51,7 +53,7 @@ fn is_stopped<T: Target>(engine: &Engine<Fake, T>) {
 fn a_surprise_at_any_site_writes_nothing_and_stops_for_good<T: Target>() {
     let image = image::<T>();
     for function in image.traceable() {
-        for wrong in [0, T::SLED - 1] {
+        for wrong in [0, function.sled.len() - 1] {
             let engine = image.start::<T>();
             let there = args::<T>();
             engine.register_ops(there).expect("nothing is wrong yet");
@@ -100,7 +102,7 @@ fn text_that_need_not_change_is_not_looked_at<T: Target>() {
     let image = image::<T>();
     let engine = image.start::<T>();
     let sites: Vec<&Function> = image.traceable().collect();
-    kernel::poke(sites[0].site, &vec![0x42; T::SLED]);
+    kernel::poke(sites[0].site, &vec![0x42; sites[0].sled.len()]);
     let only = ops::<T>(OpsFlags::empty(), Filter::only(funcs([sites[1].addr])));
     assert_eq!(engine.register_ops(only), Ok(()));
     assert_eq!(engine.unregister_ops(only), Ok(()));
@@ -124,13 +126,13 @@ fn a_failing_write_at_any_step_stops_for_good<T: Target>() {
                 break;
             }
             let Err(Error::Write(TextWriteError { addr, len })) = done else { panic!("{done:?}") };
-            let site = image.traceable().find(|f| (f.site..f.site + T::SLED).contains(&addr));
-            assert!(site.is_some_and(|site| addr + len <= site.site + T::SLED), "{addr:#x}");
+            let site = image.traceable().find(|f| f.sled_range().contains(&addr));
+            assert!(site.is_some_and(|site| addr + len <= site.sled_range().end), "{addr:#x}");
             assert_eq!(writes(), left);
             assert!(!engine.has_ops(new) && !engine.has_graph(of_graph));
             for function in image.traceable() {
                 let start = function.site - image.base;
-                let there = kernel::text()[start..start + T::SLED].to_vec();
+                let there = kernel::text()[start..start + function.sled.len()].to_vec();
                 let (old, new) = (image.sled::<T>(function, from), image.sled::<T>(function, to));
                 assert!(T::on_the_way(&old, &new).contains(&there), "after {left} writes: {there:02x?}");
                 assert_eq!(target(engine, function), Some(to), "after {left} writes");
@@ -155,7 +157,9 @@ fn a_user_that_leaves_while_writing_fails_is_out<T: Target>() {
 fn half_out_of_range<T: Target>(image: &mut Image) -> (&'static Engine<Fake, T>, OutOfRange) {
     let sites: Vec<usize> = image.traceable().map(|function| function.site).collect();
     let far = (sites[SITES / 2] + T::REACH) & !3;
-    image.trampolines = Trampolines { regs: far, ..image.trampolines };
+    for pair in [&mut image.trampolines.classic, &mut image.trampolines.balanced] {
+        pair.regs = far;
+    }
     let engine = image.start::<T>();
     let branch = sites[0] + if T::ALIGN == 4 { 4 } else { 0 };
     (engine, OutOfRange { from: branch, to: far })
@@ -187,7 +191,10 @@ fn a_trampoline_out_of_reach_is_refused_and_all_stays_as_it_was<T: Target>() {
 
 fn a_graph_out_of_reach_is_refused_too<T: Target>() {
     let mut image = image::<T>();
-    image.trampolines.args = (image.text().end + T::REACH + 16) & !3;
+    let far = (image.text().end + T::REACH + 16) & !3;
+    for pair in [&mut image.trampolines.classic, &mut image.trampolines.balanced] {
+        pair.args = far;
+    }
     let engine = image.start::<T>();
     let (user, all, some) = (user(0, Filter::ALL), regs::<T>(), image.traceable().skip(1));
     for _ in 0..2 {
@@ -279,9 +286,12 @@ for_both_machines! {
     text_that_need_not_change_is_not_looked_at
     a_failing_write_at_any_step_stops_for_good
     a_user_that_leaves_while_writing_fails_is_out
-    a_trampoline_out_of_reach_is_refused_and_all_stays_as_it_was
-    a_graph_out_of_reach_is_refused_too
     callers_that_ask_for_the_impossible_are_told
     all_users_share_the_slots
     a_tracer_that_was_stopped_stays_stopped
+}
+
+for_branching_sleds! {
+    a_trampoline_out_of_reach_is_refused_and_all_stays_as_it_was
+    a_graph_out_of_reach_is_refused_too
 }

@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::Error;
-use super::image::{Image, Target, for_both_machines, functions, init, new_engine};
+use super::image::{Begin, Image, Target, for_both_machines, functions, init, new_engine, target};
 use crate::addr::SiteAddr;
 use crate::filter::Filter;
 use crate::machine::Code;
@@ -44,9 +44,9 @@ fn no_sites(report: SiteReport) -> Error {
 fn tables_without_a_site_are_refused<T: Target>() {
     let image = image::<T>();
     image.boot::<T>();
-    let notrace: Vec<usize> = image.functions.iter().filter(|f| f.notrace).map(|f| f.site).collect();
+    let notrace: Vec<usize> = image.functions.iter().filter(|f| f.notrace).map(|f| f.entry).collect();
     let (start, end) = (image.base, image.text().end);
-    let outside = vec![start - 16, end, end - T::SLED + T::ALIGN, usize::MAX - 15, 16];
+    let outside = vec![start - 16, end, end - T::MIN_SITE + T::ALIGN, usize::MAX - 15, 16];
     for (case, entries, report) in [
         ("empty", vec![], SiteReport::default()),
         ("zeros", vec![0; 4], SiteReport { empty: 4, ..SiteReport::default() }),
@@ -68,19 +68,21 @@ fn an_odd_table_is_sorted_out_and_counted<T: Target>() {
         0,
         usize::MAX,
         0,
-        image.functions[2].site,
-        image.functions[2].site,
-        image.functions[9].site,
+        image.functions[2].entry,
+        image.functions[2].entry,
+        image.functions[9].entry,
     ]);
-    entries.extend([start - T::ALIGN, end, end - T::SLED + T::ALIGN, 8, usize::MAX - 3]);
+    entries.extend([start - T::ALIGN, end, end - T::MIN_SITE + T::ALIGN, 8, usize::MAX - 3]);
     let mut outside = 5;
     if T::ALIGN > 1 {
-        entries.extend([image.functions[1].site + 1, image.functions[1].site + 2]);
+        entries.extend([image.functions[1].entry + 1, image.functions[1].entry + 2]);
         outside += 2;
     }
     let engine = new_engine::<T>();
     let report = init(engine, image.source(entries, image.functions.len()), image.trampolines);
-    let should = SiteReport { sites: 7, notrace: 3, empty: 3, duplicates: 3, outside, unsorted: true };
+    let landing_pads = image.landing_pads();
+    let should =
+        SiteReport { sites: 7, notrace: 3, empty: 3, duplicates: 3, outside, landing_pads, unsorted: true };
     assert_eq!(report, Ok(should));
     assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Off));
     let funcs: Vec<usize> = functions(engine).iter().map(|func| func.get()).collect();
@@ -89,7 +91,7 @@ fn an_odd_table_is_sorted_out_and_counted<T: Target>() {
     assert_eq!((stats.sites, stats.patched, stats.notrace), (7, 0, 3));
     for function in &image.functions {
         let should = (!function.notrace).then_some(Flavor::Off);
-        assert_eq!(engine.target_of(SiteAddr::new(function.site)), should);
+        assert_eq!(target(engine, function), should);
         assert_eq!(engine.target_of(SiteAddr::new(function.site + 1)), None);
     }
     let again = image.source(image.entries(), 100);
@@ -101,14 +103,15 @@ fn a_sorted_table_is_reported_as_such<T: Target>() {
     image.boot::<T>();
     let source = image.source(image.entries(), 10);
     let report = init(new_engine::<T>(), source, image.trampolines);
-    assert_eq!(report, Ok(SiteReport { sites: 7, notrace: 3, ..SiteReport::default() }));
+    let landing_pads = image.landing_pads();
+    assert_eq!(report, Ok(SiteReport { sites: 7, notrace: 3, landing_pads, ..SiteReport::default() }));
 }
 
 fn the_last_sled_may_end_where_the_text_does<T: Target>() {
     let mut image = image::<T>();
     let last = image.functions.last().expect("a function").clone();
     assert!(!last.notrace);
-    image.bytes.truncate(last.site + T::SLED - image.base);
+    image.bytes.truncate(last.sled_range().end - image.base);
     image.boot::<T>();
     let source = image.source(image.entries(), 10);
     let report = init(new_engine::<T>(), source, image.trampolines).expect("a good image");
@@ -148,17 +151,20 @@ fn a_notrace_range_must_be_part_of_the_text<T: Target>() {
 fn unexpected_bytes_at_any_site_are_told_and_nothing_is_written<T: Target>() {
     let image = image::<T>();
     for function in image.traceable() {
+        let site = SiteAddr::new(function.entry);
         for found in T::NO_SLEDS {
             image.boot::<T>();
-            kernel::poke(function.site, found);
-            let site = SiteAddr::new(function.site);
-            let found = Code::new(found);
+            // A prefix, a landing pad or a sled, in turn what comes first.
+            kernel::poke(function.entry, found);
+            let there = (image.text().end - function.entry).min(T::window(image.layouts())).min(16);
+            let found = kernel::with(|kernel| Code::new(kernel.at(function.entry, there)));
             let expected = SiteError::UnexpectedBytes { site, expected: T::EXPECTED, found };
             refused::<T>("unexpected bytes", &image, image.entries(), 10, Error::Sites(expected));
         }
         image.boot::<T>();
-        kernel::with(|kernel| kernel.unreadable.push(function.site + T::SLED - 1..function.site + T::SLED));
-        let expected = SiteError::Unreadable { site: SiteAddr::new(function.site) };
+        let last = function.sled_range().end - 1;
+        kernel::with(|kernel| kernel.unreadable.push(last..last + 1));
+        let expected = SiteError::Unreadable { site };
         refused::<T>("unreadable", &image, image.entries(), 10, Error::Sites(expected));
     }
 }
@@ -168,9 +174,9 @@ fn what_is_in_the_notrace_range_need_not_be_understood<T: Target>() {
     for found in T::NO_SLEDS {
         image.boot::<T>();
         for function in image.functions.iter().filter(|function| function.notrace) {
-            kernel::poke(function.site, found);
+            kernel::poke(function.entry, found);
         }
-        let hole = image.functions.iter().find(|function| function.notrace).expect("a function").site;
+        let hole = image.functions.iter().find(|function| function.notrace).expect("a function").entry;
         kernel::with(|kernel| kernel.unreadable.push(hole..hole + 1));
         let report = init(new_engine::<T>(), image.source(image.entries(), 10), image.trampolines);
         assert_eq!(report.map(|report| (report.sites, report.notrace)), Ok((7, 3)));
@@ -180,17 +186,19 @@ fn what_is_in_the_notrace_range_need_not_be_understood<T: Target>() {
 /// Two entries nearer to each other than a sled: patching one would destroy the other.
 fn sites_that_overlap_are_refused<T: Target>() {
     let mut image = image::<T>();
-    let sled =
-        T::SLEDS.iter().map(|(_, sled)| *sled).find(|sled| sled[..T::ALIGN] == sled[T::ALIGN..][..T::ALIGN]);
-    let sled = sled.expect("a sled of equal instructions");
+    let begins = T::begins();
+    let equal = |sled: &&Begin| sled.sled[..T::ALIGN] == sled.sled[T::ALIGN..][..T::ALIGN];
+    let begin = begins.iter().rfind(equal).expect("a sled of equal instructions");
+    // As near as a table can have them.
+    let step = if begin.prefix.is_empty() { T::ALIGN } else { 8 };
+    let nop = &begin.sled[..T::ALIGN];
     let end = image.text().end;
-    image.bytes.extend(sled);
-    image.bytes.extend(&sled[..T::ALIGN]);
+    let len = begin.prefix.len() + begin.sled.len() + step;
+    image.bytes.extend(nop.iter().cycle().take(len));
     image.boot::<T>();
-    kernel::with(|kernel| kernel.sleds.push(end..end + T::SLED + T::ALIGN));
-    let entries = vec![end, end + T::ALIGN];
-    let refused = init(new_engine::<T>(), image.source(entries, 2), image.trampolines);
-    let (site, other) = (SiteAddr::new(end), SiteAddr::new(end + T::ALIGN));
+    let refused = init(new_engine::<T>(), image.source(vec![end, end + step], 2), image.trampolines);
+    let site = SiteAddr::new(end + begin.prefix.len());
+    let other = SiteAddr::new(end + begin.prefix.len() + step);
     assert_eq!(refused, Err(Error::Sites(SiteError::Overlapping { site, other })));
     assert_eq!(kernel::text(), image.bytes);
 }

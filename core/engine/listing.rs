@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use super::{Engine, Phase, enabled};
+use super::{Engine, Phase, patched};
 use crate::addr::{FuncAddr, SiteAddr};
-use crate::machine::Machine;
+use crate::machine::{Layout, Machine};
 use crate::ops::OpsFlags;
 use crate::platform::Platform;
 use crate::site::Flavor;
@@ -65,7 +65,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         let control = self.control.lock();
         for module in self.sites.modules() {
             for (_, site, func, state) in self.sites.table(module).iter::<M>() {
-                let users = state.wanted_by(self.users.all()) & enabled(&control);
+                let users = state.wanted_by(self.users.all()) & patched(&control);
                 let modifies =
                     |slot| self.users.entry(slot).is_some_and(|ops| ops.flags().contains(OpsFlags::IPMODIFY));
                 each(FunctionInfo {
@@ -90,21 +90,30 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         Some((M::func(site, table.state(index).layout), site))
     }
 
+    /// Where a function goes on behind its sled.
+    pub fn resume_address(&self, func: FuncAddr) -> Option<usize> {
+        let _control = self.control.lock();
+        let (module, index) = self.sites.find_func::<M>(func)?;
+        let table = self.sites.table(module);
+        Some(M::resume(table.addr(index), table.state(index).layout))
+    }
+
     /// Whether any site that can be patched overlaps `range` (`ftrace_text_reserved`).
     pub fn text_reserved(&self, range: Range<usize>) -> bool {
         let _control = self.control.lock();
         self.sites.modules().any(|module| {
-            self.sites
-                .table(module)
-                .iter::<M>()
-                .any(|(_, site, ..)| site.get() < range.end && range.start < site.get() + M::SLED)
+            self.sites.table(module).iter::<M>().any(|(_, site, _, state)| {
+                let span = M::span(site, state.layout);
+                span.start < range.end && range.start < span.end
+            })
         })
     }
 
-    /// What the sled at `site` will do when the update that is under way is done; from a trap, with interrupts off.
-    pub fn target_of(&self, site: SiteAddr) -> Option<Flavor> {
+    /// What the sled at `site` will do when the update that is under way is done, and how the site is built; from a trap, with
+    /// interrupts off.
+    pub fn target_of(&self, site: SiteAddr) -> Option<(Flavor, Layout)> {
         let _section = self.quiesce.enter(P::cpu_id())?;
         let state = self.sites.state(site)?;
-        (!state.notrace).then_some(state.target)
+        (!state.notrace).then_some((state.target, state.layout))
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn watch<T: Target>(
         .collect();
     let watch = move |kernel: &Kernel| {
         for (function, to, way) in &sites {
-            let there = kernel.at(function.site, T::SLED).to_vec();
+            let there = kernel.at(function.site, function.sled.len()).to_vec();
             assert!(way.contains(&there), "{there:02x?} at {:#x}, not one of {way:02x?}", function.site);
             assert_eq!(target(engine, function), Some(*to), "target of {:#x}", function.site);
         }
@@ -131,7 +131,7 @@ pub(super) fn check_syncs<T: Target>(image: &Image, syncs_before: usize, grace: 
     kernel::with(|kernel| {
         let (writes, syncs) = (&kernel.writes, kernel.syncs - grace);
         for function in image.traceable() {
-            let site = function.site..function.site + T::SLED;
+            let site = function.sled_range();
             let own: Vec<usize> = writes.iter().filter(|w| site.contains(&w.addr)).map(|w| w.syncs).collect();
             assert!(
                 own.windows(2).all(|pair| pair[0] < pair[1]),

@@ -1,5 +1,6 @@
 //! Code that is loaded at run time: its sites come, and go without a trace. Under the lock, in task context.
 
+use super::update::Change;
 use super::{Engine, Error};
 use crate::machine::Machine;
 use crate::platform::Platform;
@@ -20,14 +21,19 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         let control = self.control.lock();
         let trampolines = self.ready(&control)?;
         let module = self.sites.free().ok_or(Error::TooManyModules { max: Groups::MAX_MODULES })?;
-        let report = self.sites.table(module).build_module::<M, P>(source).map_err(Error::Sites)?;
+        let report = self
+            .sites
+            .table(module)
+            .build_module::<M, P>(source, self.sites.kernel().is_guarded())
+            .map_err(Error::Sites)?;
         let table = self.sites.table(module);
         let exclude = self.users.all_notrace();
         for (index, .., state) in table.iter::<M>() {
             table.set_state(index, State { exclude, ..state });
         }
         self.sites.publish(module);
-        let done = self.prepare(module).and_then(|()| self.update(&control, trampolines));
+        let done =
+            self.prepare(module, trampolines).and_then(|()| self.update(Change::none(&control), trampolines));
         if let Err(error) = done {
             self.drop_module(module);
             return Err(error);
@@ -46,11 +52,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         if module == ModuleId::KERNEL || !self.sites.modules().any(|there| there == module) {
             return Err(Error::NoSuchModule);
         }
+        let leaving = Change { leaving: Some(module), ..Change::none(&control) };
+        let done = trampolines.and_then(|trampolines| self.update(leaving, trampolines));
         let table = self.sites.table(module);
         for (index, .., state) in table.iter::<M>() {
             table.set_state(index, State { include: 0, exclude: ALL_SLOTS, ..state });
         }
-        let done = trampolines.and_then(|trampolines| self.update(&control, trampolines));
         self.drop_module(module);
         done
     }

@@ -3,8 +3,8 @@
 //! A set lives in the sites' state words, one bit a slot. A change is first written to the scratch slot, which no traced path
 //! looks at, and planned from there; only what will succeed is copied to the user's own bits.
 
-use super::update::Pretend;
-use super::{Control, Engine, Error};
+use super::update::Change;
+use super::{Control, Engine, Error, patched};
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::graph::GraphOps;
 use crate::machine::Machine;
@@ -84,7 +84,10 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             Some(slot) => slot,
             None => self.attach(user)?,
         };
-        let planned = self.plan(&control, Pretend::Registered(slot), trampolines);
+        let registered = control.enabled | 1 << slot;
+        let after = if control.switched_off { 0 } else { registered };
+        let change = Change { after, registered, ..Change::none(&control) };
+        let planned = self.plan(change, trampolines);
         if let Err(error) = planned {
             // Nobody saw it: it was not enabled. Who got its slot earlier, by a change, keeps it, and the sets.
             if attached.is_none() {
@@ -92,12 +95,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             }
             return Err(error);
         }
-        control.enabled |= 1 << slot;
+        control.enabled = registered;
         if !control.switched_off {
             // Before the text, so that no CPU comes through a site and finds nobody.
             self.users.set_enabled(slot, Enabled::Yes);
         }
-        if let Err(error) = self.apply(trampolines) {
+        if let Err(error) = self.apply(change, trampolines) {
             self.withdraw(&mut control, slot);
             return Err(error);
         }
@@ -108,9 +111,11 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         let mut control = self.control.lock();
         let slot = self.users.slot_of(user).ok_or(Error::NotRegistered)?;
         let trampolines = self.ready(&control);
+        let before = patched(&control);
         control.enabled &= !(1 << slot);
         self.users.set_enabled(slot, Enabled::No);
-        let updated = trampolines.and_then(|trampolines| self.update(&control, trampolines));
+        let change = Change { before, ..Change::none(&control) };
+        let updated = trampolines.and_then(|trampolines| self.update(change, trampolines));
         self.withdraw(&mut control, slot);
         updated
     }
@@ -175,14 +180,17 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         };
         self.copy_sets(slot, SCRATCH);
         self.set(SCRATCH, which, change);
-        let planned = self.plan(&control, Pretend::Changed(slot), trampolines);
-        if planned.is_ok() {
+        // The text first: a call that reaches the engine too early finds nobody who wants it, one that does not reach it any
+        // more is one that nobody will want.
+        let change = Change { sets: Some(slot), ..Change::none(&control) };
+        let changed = self.update(change, trampolines);
+        if changed.is_ok() {
             self.copy_sets(SCRATCH, slot);
         } else if attached.is_none() {
             self.detach(slot);
         }
         self.forget_sets(SCRATCH);
-        planned.and_then(|()| self.apply(trampolines))
+        changed
     }
 
     /// [`change`](Self::change) for a user of entries.
@@ -244,7 +252,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             (WhichSet::Filter, _) | (WhichSet::Notrace, SetChange::Clear | SetChange::Remove(_)) => true,
             (WhichSet::Notrace, _) => false,
         };
-        if flags(user).contains(OpsFlags::IPMODIFY) && !harmless {
+        if flags(user).intersects(OpsFlags::IPMODIFY.union(OpsFlags::DIRECT)) && !harmless {
             return Err(Error::IpModifyNeedsFilter);
         }
         Ok(())
@@ -310,15 +318,39 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         if !enabled && slots(control.enabled).any(permanent) {
             return Err(Error::Permanent);
         }
-        let was = core::mem::replace(&mut control.switched_off, !enabled);
-        if let Err(error) = self.plan(&control, Pretend::Nothing, trampolines) {
-            control.switched_off = was;
-            return Err(error);
-        }
+        let before = patched(&control);
+        let after = if enabled { control.enabled } else { 0 };
+        let change = Change { before, after, ..Change::none(&control) };
+        self.plan(change, trampolines)?;
+        control.switched_off = !enabled;
         for slot in slots(control.enabled) {
             self.users.set_enabled(slot, if enabled { Enabled::Yes } else { Enabled::No });
         }
-        self.apply(trampolines)
+        self.apply(change, trampolines)
+    }
+
+    /// Lets the functions of a user with a trampoline of its own go on elsewhere (`modify_ftrace_direct`). Each call goes to the
+    /// one or to the other.
+    ///
+    /// # Errors
+    /// [`Error::NotDirect`]; what goes wrong with the text.
+    ///
+    /// # Safety
+    /// As for [`Ops::direct`].
+    pub unsafe fn modify_direct(&self, ops: &'static Ops<M::Regs>, target: usize) -> Result<(), Error> {
+        let control = self.control.lock();
+        let trampolines = self.ready(&control)?;
+        if !ops.flags().contains(OpsFlags::DIRECT) || target == 0 {
+            return Err(Error::NotDirect);
+        }
+        let Some(slot) = self.users.slot_of(User::Entry(ops)) else {
+            ops.set_direct_target(target);
+            return Ok(());
+        };
+        // No sled jumps there while it changes: what stands in the text is always where a user's functions go.
+        self.update(Change { detour: 1 << slot, ..Change::none(&control) }, trampolines)?;
+        ops.set_direct_target(target);
+        self.update(Change::none(&control), trampolines)
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `case=NAME` | the boot tests of that name |
 //! | `selfcheck` | the check of this kernel itself, without the tracer |
 //! | `crash=KIND` | one deliberate disaster, see [`Crash`] |
+//! | `classic` | no command: the tracer replaces return addresses although it could do without |
 
 use core::{fmt, str};
 
@@ -48,11 +49,19 @@ impl fmt::Display for Error<'_> {
     }
 }
 
+/// Asks for the classic way of hooking.
+pub const CLASSIC: &str = "classic";
+
+/// Whether a word that is no command is on the line.
+pub fn has(line: &[u8], wanted: &str) -> bool {
+    str::from_utf8(line).is_ok_and(|line| line.split_ascii_whitespace().any(|word| word == wanted))
+}
+
 /// Finds out what to run.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
     let line = str::from_utf8(line).map_err(|_| Error::NotText)?;
     let mut command = None;
-    for word in line.split_ascii_whitespace() {
+    for word in line.split_ascii_whitespace().filter(|word| *word != CLASSIC) {
         if command.is_some() {
             return Err(Error::SecondCommand(word));
         }

@@ -1,5 +1,7 @@
 //! From the machine's boot code to the first task, and from the command line to an exit code.
 
+use fgraph::Hooking;
+
 use crate::{
     cases, command_line,
     console::println,
@@ -19,7 +21,10 @@ const COMMAND_LINE_SIZE: usize = 512;
 pub fn kernel_main() -> ! {
     sched::init_cpu(0);
     heap::init();
-    tracing::start();
+    let mut buffer = [0; COMMAND_LINE_SIZE];
+    let length = machine::command_line(&mut buffer);
+    let classic = command_line::has(buffer.get(..length).unwrap_or(&buffer), command_line::CLASSIC);
+    tracing::start(if classic { Hooking::Classic } else { Hooking::Balanced });
     smp::start_others();
     machine::timer_start(TICK_HZ);
     sched::spawn("main", main);

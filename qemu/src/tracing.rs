@@ -5,7 +5,7 @@ use alloc::{boxed::Box, vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use fgraph::text::{self, Resolve};
-use fgraph::{Error, SiteReport, TaskTrace};
+use fgraph::{Error, FuncAddr, Hooking, Layouts, SiteReport, SiteSource, TaskTrace};
 
 use crate::{
     lock::IrqLock,
@@ -26,12 +26,18 @@ pub fn set_shadow_words(words: usize) {
     WORDS_FOR_NEW.store(words, Ordering::Relaxed);
 }
 
+/// Whether a function starts at an address: Rust's have prefixes where the kernel is built so, assembly's never.
+fn is_function(func: FuncAddr) -> bool {
+    let found = symbols().ok().and_then(|symbols| symbols.by_address(func.get() as u64));
+    found.is_some_and(|symbol| symbol.offset == 0)
+}
+
 /// What [`start`] came to.
 static STARTED: IrqLock<Option<Result<SiteReport, Error>>> = IrqLock::new(None);
 
 /// Initialises the tracer at boot. What came of it is asked for later: the kernel runs without a tracer too.
-pub fn start() {
-    let report = init();
+pub fn start(hooking: Hooking) {
+    let report = init(hooking);
     *STARTED.lock() = Some(report);
 }
 
@@ -41,12 +47,13 @@ pub fn started() -> Result<SiteReport, Error> {
 }
 
 /// Makes the boot context traceable and hands the sites over. Before other tasks run.
-fn init() -> Result<SiteReport, Error> {
+fn init(hooking: Hooking) -> Result<SiteReport, Error> {
     adopt(machine::current());
     #[cfg(target_arch = "x86_64")]
     machine::set_breakpoint_hook(crate::platform::on_breakpoint);
     // SAFETY: the kernel's linker scripts include all three fragments, and this is the only call.
     let source = unsafe { fgraph::linker::site_source(machine::text_range()) };
+    let source = SiteSource { layouts: Layouts::Mixed(is_function), hooking, ..source };
     // SAFETY: 1. The source is this image's. 2. Only the boot context runs, on one CPU.
     unsafe { fgraph::init(source) }
 }

@@ -9,8 +9,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use fgraph::{
-    Error, Filter, FtraceOps, FtraceRegs, FuncAddr, ModuleId, OpsFlags, RetAddr, SetChange, SiteSource,
-    WhichSet,
+    Error, Filter, FtraceOps, FtraceRegs, FuncAddr, Hooking, Layouts, ModuleId, OpsFlags, RetAddr, SetChange,
+    SiteSource, WhichSet,
 };
 
 use super::probe::{Graph, Op, Probe, note_entry, only};
@@ -88,6 +88,11 @@ fn space() -> Range<usize> {
     (&raw const case_module_space).addr()..(&raw const case_module_space_end).addr()
 }
 
+/// The sites of a module, which are plain ones, whatever the kernel's are.
+fn source(entries: &'static mut [usize], states: &'static mut [u64], text: Range<usize>) -> SiteSource {
+    SiteSource { entries, states, text, notrace: 0..0, layouts: Layouts::Plain, hooking: Hooking::Balanced }
+}
+
 /// Writes text that nobody runs, and makes it visible to instruction fetch.
 fn write_text(addr: usize, bytes: &[u8]) {
     for (n, byte) in bytes.iter().enumerate() {
@@ -120,7 +125,7 @@ impl Module {
         let states = Box::leak(Box::new([0; 2]));
         let tables = (entries.as_mut_ptr(), states.as_mut_ptr());
         let text = base..base + template().len();
-        let source = SiteSource { entries, states, text, notrace: 0..0 };
+        let source = source(entries, states, text);
         // SAFETY: nobody runs the module yet; tables and text stay until `unload`.
         let (id, report) = unsafe { fgraph::add_module(source) }?;
         check_eq!(report.sites, 2, "sites of the module");
@@ -290,7 +295,7 @@ pub fn a_module_with_wrong_bytes_is_refused() -> CaseResult {
     write_text(base + SECOND, &[0x12]);
     let entries = Box::leak(Box::new([base, base + SECOND]));
     let states = Box::leak(Box::new([0; 2]));
-    let source = SiteSource { entries, states, text: base..base + template().len(), notrace: 0..0 };
+    let source = source(entries, states, base..base + template().len());
     // SAFETY: nobody runs the module; the tables are leaked.
     let refused = unsafe { fgraph::add_module(source) };
     let Err(error) = refused else {
