@@ -588,4 +588,4 @@ macro_rules! symbol_space {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,9 +17,13 @@ use crate::users::{Mask, SCRATCH, User};
 use crate::words::waiting::{Draft, SetId, Waiting};
 use crate::words::{Cause, Desk, LONGEST_WAITING, MAX_WAITING, Marker, Mode, ModuleNames, WordError};
 
+#[cfg(all(test, feature = "symbols"))]
+mod model;
 pub(super) mod read;
-#[cfg(test)]
+#[cfg(all(test, feature = "symbols"))]
 mod tests;
+#[cfg(all(test, feature = "symbols"))]
+mod world;
 
 impl<P: Platform, M: Machine> Engine<P, M> {
     /// Gives the kernel's functions their names: once, when symbols are there. Until then only wildcards and indices take any.
@@ -253,10 +257,14 @@ impl<P: Platform, M: Machine> Taking<'_, P, M> {
         if self.gives_way {
             self.change(SetChange::Clear);
         }
-        let waits = match self.select(line, Membership::In)? {
-            Selection::Pending => true,
-            // As it did before, so that what was read and is written back waits again.
-            Selection::Functions(_) => self.waiting.has(self.set, line.text()),
+        // A word that waits somewhere does so here too, whether or not its module is there: so what was read of a set can be
+        // written, and waits again.
+        let waits = self.waiting.all().any(|(_, word)| word == line.text());
+        let waits = match self.select(line, Membership::In) {
+            Ok(Selection::Pending) => true,
+            Ok(Selection::Functions(_)) => waits,
+            Err(_) if waits => true,
+            Err(error) => return Err(error),
         };
         if waits {
             let word = line.text();

@@ -339,7 +339,7 @@ fn spelling<M: Machine>(table: &Functions<'_, M>, line: Line) -> Spelling {
     if takes(&numbered) { numbered } else { Spelling::Index(line.number + 1) }
 }
 
-/// Whether a name stands for itself in a word, wherever it is read.
+/// Whether a name stands for itself in a word, and people read it as it is.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$');
     !name.is_empty()
@@ -347,6 +347,7 @@ fn is_plain(name: &str) -> bool {
         && !name.bytes().all(|byte| byte.is_ascii_digit())
         && !name.starts_with("_R")
         && !name.starts_with("_ZN")
+        && !name.contains(".llvm.")
 }
 
 /// Whether a word, read as anybody's would be, takes this function and no other.
