@@ -196,10 +196,10 @@ fn enabled(control: &Control) -> Mask {
 }
 
 mod error;
-mod functions;
 mod listing;
 mod lists;
 mod modules;
+mod table;
 mod update;
 mod users;
 mod words;

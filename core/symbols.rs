@@ -332,7 +332,7 @@ impl<'a> Symbols<'a> {
 
     /// The number of the first name that starts at `addr` or above; `from` is such that all names before it start below. The
     /// answer is mostly near, when one function after another is asked for.
-    pub(crate) fn from_address(&self, addr: u64, from: usize) -> usize {
+    pub(crate) fn next_from(&self, addr: u64, from: usize) -> usize {
         /// How far to look one by one.
         const NEAR: usize = 8;
 

@@ -12,7 +12,7 @@
 
 use core::fmt::{self, Write};
 
-use super::functions::{Functions, Line};
+use super::table::{Functions, Line};
 use super::words::read::{Each, Next, Reading, end_begun, write_path};
 use super::{Control, Engine, Phase, enabled};
 use crate::machine::Machine;

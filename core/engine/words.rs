@@ -3,7 +3,7 @@
 //! Every word is read and looked up before anything changes. What they take is marked in the scratch slot, as for any change of
 //! a set, and planned and carried out from there: so all words of one text take effect together or not at all.
 
-use super::functions::{Functions, Line};
+use super::table::{Functions, Line};
 use super::{Engine, Error, SetChange, WhichSet};
 use crate::filter_text::{Copies, FilterLine, ModuleScope, NameTarget, Target, words};
 use crate::graph::GraphOps;

@@ -84,7 +84,7 @@ impl Book {
     /// The names of a function. `behind` are those of a function below it in the same module, or none.
     pub(crate) fn names_at(&self, module: ModuleId, func: FuncAddr, behind: Names) -> Names {
         let Some(symbols) = self.symbols(module) else { return Names::default() };
-        let first = symbols.from_address(func.get() as u64, behind.first + behind.count);
+        let first = symbols.next_from(func.get() as u64, behind.first + behind.count);
         let here = |index: &usize| symbols.get(*index).is_some_and(|s| s.start == func.get() as u64);
         Names { first, count: (first..).take_while(here).count() }
     }

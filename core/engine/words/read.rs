@@ -8,7 +8,7 @@
 
 use core::fmt::{self, Write};
 
-use crate::engine::functions::{Functions, Line};
+use crate::engine::table::{Functions, Line};
 use crate::engine::{Engine, Error, WhichSet};
 use crate::filter_text::FilterLine;
 use crate::graph::GraphOps;

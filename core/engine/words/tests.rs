@@ -454,6 +454,37 @@ fn enabled_functions_are_counted_for_two_graph_users<T: Target>() {
     assert_eq!(count(), 2);
 }
 
+/// The self-test `func-filter-glob`: each kind of glob takes what a search of the list finds.
+fn globs_take_what_a_search_of_the_list_finds<T: Target>() {
+    let mut world = world::<T>();
+    world.load(0).unwrap();
+    let set = (user(&world, OpsFlags::empty()), WhichSet::Filter);
+    type Search = fn(&str) -> bool;
+    let searches: [(&str, Search); 8] = [
+        ("vfs_*", |name| name.starts_with("vfs_")),
+        ("*_show", |name| name.ends_with("_show")),
+        ("*d_*", |name| name.contains("d_")),
+        ("v*e", |name| name.starts_with('v') && name.ends_with('e')),
+        ("?fs_?ead", |name| name == "vfs_read"),
+        ("[i-v][df]*", |name| name.starts_with("vf") || name.starts_with("id")),
+        ("[!iv]*", |name| !name.starts_with(['i', 'v'])),
+        ("*::*", |name| name.contains("::")),
+    ];
+    for (glob, finds) in searches {
+        assert_eq!(world.write(set, glob, Mode::Replace), Ok(()), "{glob}");
+        let available = world.list(List::Available);
+        let mut rows: Vec<usize> = available
+            .lines()
+            .zip(world.table())
+            .filter(|(line, row)| finds(line.split(" [").next().unwrap_or("")) || finds(row.name))
+            .map(|(_, row)| row.addr)
+            .collect();
+        rows.dedup();
+        assert_eq!(world.addrs(set), Some(rows), "{glob}");
+        assert_eq!(world.read(set).lines().count(), world.list(List::Enabled).lines().count(), "{glob}");
+    }
+}
+
 /// Without names everything is as it should be, only hard to read.
 fn functions_without_names_are_known_by_their_lines<T: Target>() {
     let mut random = Random::new(2);
@@ -490,5 +521,6 @@ for_both_machines! {
     a_line_that_was_begun_is_ended
     lists_are_laid_out_as_those_of_ftrace
     enabled_functions_are_counted_for_two_graph_users
+    globs_take_what_a_search_of_the_list_finds
     functions_without_names_are_known_by_their_lines
 }

@@ -53,10 +53,7 @@ impl<T: Target> World<T> {
             }
         };
         let names = [kernel, modules[0], modules[1]].concat();
-        let owner = |n: usize| match n.checked_sub(kernel.len()) {
-            None => None,
-            Some(n) => Some(usize::from(n >= modules[0].len())),
-        };
+        let owner = |n: usize| n.checked_sub(kernel.len()).map(|n| usize::from(n >= modules[0].len()));
         let functions: Vec<Function> = image.traceable().cloned().collect();
         let mut rows = Vec::new();
         for (n, (function, names)) in functions.iter().zip(&names).enumerate() {
