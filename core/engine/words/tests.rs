@@ -466,7 +466,10 @@ fn globs_take_what_a_search_of_the_list_finds<T: Target>() {
         ("*d_*", |name| name.contains("d_")),
         ("v*e", |name| name.starts_with('v') && name.ends_with('e')),
         ("?fs_?ead", |name| name == "vfs_read"),
-        ("[i-v][df]*", |name| name.starts_with("vf") || name.starts_with("id")),
+        ("[i-v][df]*", |name| {
+            name.starts_with(|c| ('i'..='v').contains(&c))
+                && matches!(name.as_bytes().get(1), Some(b'd' | b'f'))
+        }),
         ("[!iv]*", |name| !name.starts_with(['i', 'v'])),
         ("*::*", |name| name.contains("::")),
     ];
