@@ -1,8 +1,8 @@
 //! The filter files of a tracer: words are written to a user's set, and the set is read back as words.
 //!
-//! Here is what that needs beside the engine's sites: the names of functions ([`book`]), the words that wait for a module
-//! ([`waiting`]), how a text is read piece by piece ([`place`]), and what can be wrong with a word ([`error`]). The engine keeps
-//! a [`Desk`] with the first two; it is used under the control side's lock, never on the traced path.
+//! Here is what that needs beside the engine's sites: the names of functions (`book`), the words that wait for a module
+//! (`waiting`), how a text is read piece by piece (`place`), and what can be wrong with a word (`error`). The engine keeps the first
+//! two on a desk; they are used under the control side's lock, never on the traced path.
 //!
 //! What a word says is in [`filter_text`](crate::filter_text), which functions it takes in [`select`](crate::select).
 

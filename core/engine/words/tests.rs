@@ -239,6 +239,23 @@ fn words_wait_for_their_module<T: Target>() {
     assert_eq!(world.load(1).unwrap().taken, 0);
 }
 
+/// What a waiting word asks for can be refused when its module comes: then the module does not come.
+fn a_module_whose_words_exclude_each_other_is_refused<T: Target>() {
+    let mut world = world::<T>();
+    let users = [OpsFlags::IPMODIFY; 2].map(|flags| user(&world, flags));
+    for ops in users {
+        assert_eq!(world.write((ops, WhichSet::Filter), "ext4_read:mod:ext4", Mode::Append), Ok(()));
+    }
+    let available = world.list(List::Available);
+    let first = world.rows.iter().find(|row| row.name == "ext4_read").unwrap().addr;
+    let conflict = Error::IpModifyConflict { func: crate::addr::FuncAddr::new(first) };
+    assert_eq!(world.load(0), Err(conflict));
+    assert_eq!(world.list(List::Available), available);
+    assert_eq!(world.engine.stats().patched, 0);
+    assert_eq!(world.load(1).map(|loaded| loaded.taken), Ok(0), "another one comes");
+    assert_eq!(world.read((users[0], WhichSet::Filter)), "ext4_read:mod:ext4\n");
+}
+
 fn places_for_waiting_words_run_out_and_come_back<T: Target>() {
     let world = world::<T>();
     let set = (user(&world, OpsFlags::empty()), WhichSet::Filter);
@@ -518,6 +535,7 @@ for_both_machines! {
     what_the_engine_refuses_is_told_of_the_word
     an_ambiguous_name_lists_its_candidates
     words_wait_for_their_module
+    a_module_whose_words_exclude_each_other_is_refused
     places_for_waiting_words_run_out_and_come_back
     what_is_read_can_be_written
     functions_are_read_by_the_names_that_people_use
