@@ -1,15 +1,19 @@
 //! The one engine of an image: bound to the embedder's platform and to this machine. What an embedder calls is here.
 
+use core::fmt;
 use core::ops::Range;
 
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::{FtraceRegs, tramp};
-use crate::engine::{Engine, Error, FunctionInfo, SetChange, Stats, WhichSet};
+use crate::engine::{Engine, Error, FunctionInfo, LoadedModule, SetChange, Stats, WhichSet};
+use crate::filter_text::ParseError;
 use crate::graph::GraphOps;
 use crate::ops::Ops;
 use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+use crate::select::Candidate;
 use crate::site::{SiteReport, SiteSource};
 use crate::sites::ModuleId;
+use crate::words::{List, Mode, ModuleNames, Place, WordError};
 
 unsafe extern "Rust" {
     // What `bind_platform!` defines.
@@ -208,6 +212,132 @@ pub fn fgraph_set_filter(
     change: SetChange<'_>,
 ) -> Result<(), Error> {
     ENGINE.change_graph(ops, which, change)
+}
+
+/// Gives the kernel's functions their names, for words and lists: once, when the symbols are there. Until then words take functions
+/// by wildcards and by index only.
+#[cfg(feature = "symbols")]
+pub fn set_symbols(symbols: crate::symbols::Symbols<'static>) {
+    ENGINE.set_symbols(symbols);
+}
+
+/// Writes words to a set of a user of entries (`set_ftrace_filter`, `set_ftrace_notrace`), as
+/// [`filter_text`](crate::filter_text) describes them, separated by blanks or newlines. All of them take effect together, in one store
+/// for each function, or none does. A user that is not registered yet keeps a slot until it is unregistered. Task context; looks at
+/// every function a few times for each word.
+///
+/// A lone `*` is everything, later modules included. `NAME:mod:MODULE` waits for a module that is not there, and takes its functions
+/// whenever one of that name is added, until the word is taken back (`!NAME:mod:MODULE`, `!*:mod:MODULE`) or the set is replaced.
+///
+/// # Errors
+/// The set is as it was; see [`WordError`]. After [`Error::Surprise`] and [`Error::Write`] tracing has stopped.
+pub fn ftrace_set_filter_words(
+    ops: &'static Ops<FtraceRegs>,
+    which: WhichSet,
+    text: &str,
+    mode: Mode,
+) -> Result<(), WordError> {
+    ENGINE.write_ops_words(ops, which, text, mode)
+}
+
+/// The same for a graph user (`set_graph_function`, `set_graph_notrace`).
+///
+/// # Errors
+/// As for [`ftrace_set_filter_words`].
+pub fn fgraph_set_filter_words(
+    ops: &'static GraphOps<FtraceRegs>,
+    which: WhichSet,
+    text: &str,
+    mode: Mode,
+) -> Result<(), WordError> {
+    ENGINE.write_graph_words(ops, which, text, mode)
+}
+
+/// Shows a set of a user of entries as words, one a line: writing them with [`Mode::Replace`] makes the same set. `out` is called under
+/// the tracer's lock, and must not ask the tracer for anything.
+///
+/// # Errors
+/// [`Error::NotRegistered`] if the user has no slot. What `out` refuses ends it early, and is the inner result.
+pub fn ftrace_show_filter_words(
+    ops: &'static Ops<FtraceRegs>,
+    which: WhichSet,
+    out: &mut dyn fmt::Write,
+) -> Result<fmt::Result, Error> {
+    ENGINE.show_ops_words(ops, which, out)
+}
+
+/// The same for a graph user.
+///
+/// # Errors
+/// As for [`ftrace_show_filter_words`].
+pub fn fgraph_show_filter_words(
+    ops: &'static GraphOps<FtraceRegs>,
+    which: WhichSet,
+    out: &mut dyn fmt::Write,
+) -> Result<fmt::Result, Error> {
+    ENGINE.show_graph_words(ops, which, out)
+}
+
+/// Reads the next bytes of what [`ftrace_show_filter_words`] shows, and moves `place` on. How many; 0 at the end.
+///
+/// # Errors
+/// [`Error::NotRegistered`].
+pub fn ftrace_read_filter_words(
+    ops: &'static Ops<FtraceRegs>,
+    which: WhichSet,
+    place: &mut Place,
+    bytes: &mut [u8],
+) -> Result<usize, Error> {
+    ENGINE.read_ops_words(ops, which, place, bytes)
+}
+
+/// The same for a graph user.
+///
+/// # Errors
+/// [`Error::NotRegistered`].
+pub fn fgraph_read_filter_words(
+    ops: &'static GraphOps<FtraceRegs>,
+    which: WhichSet,
+    place: &mut Place,
+    bytes: &mut [u8],
+) -> Result<usize, Error> {
+    ENGINE.read_graph_words(ops, which, place, bytes)
+}
+
+/// Calls `each` with every function that a word may mean, numbered as `NAME#n` counts: what to choose from when a name was
+/// ambiguous. Under the tracer's lock.
+///
+/// # Errors
+/// What is wrong with the word.
+pub fn word_candidates(word: &str, each: impl FnMut(Candidate<'_>)) -> Result<(), ParseError> {
+    ENGINE.word_candidates(word, each)
+}
+
+/// Shows a list of functions (`available_filter_functions`, `enabled_functions`, ...). `out` is called under the tracer's lock, and
+/// must not ask the tracer for anything.
+///
+/// # Errors
+/// What `out` refuses ends it early.
+pub fn show_list(list: List, out: &mut dyn fmt::Write) -> fmt::Result {
+    ENGINE.show_list(list, out)
+}
+
+/// Reads the next bytes of a list, and moves `place` on. How many; 0 at the end.
+pub fn read_list(list: List, place: &mut Place, bytes: &mut [u8]) -> usize {
+    ENGINE.read_list(list, place, bytes)
+}
+
+/// Adds the sites of a module by name, and gives its functions to the sets whose words have waited for it, in the update that
+/// patches it.
+///
+/// # Errors
+/// As [`add_module`].
+///
+/// # Safety
+/// As [`add_module`]; what `names` refers to stays as long as the text.
+pub unsafe fn add_named_module(source: SiteSource, names: ModuleNames) -> Result<LoadedModule, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { ENGINE.add_named_module(source, names) }
 }
 
 /// Adds the sites of code that was loaded at run time, before any of it runs.

@@ -19,6 +19,7 @@ use crate::site::{SiteReport, SiteSource, State, StateWord};
 use crate::sites::{Groups, ModuleId};
 use crate::sync::{AtomicBool, Ordering};
 use crate::users::{Mask, Users, slots};
+use crate::words::Desk;
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -43,6 +44,8 @@ pub struct Engine<P: Platform, M: Machine> {
     control: Mutex<Control>,
     sites: Groups,
     users: Users<M::Regs>,
+    /// Locked behind `control`, if both are.
+    desk: Mutex<Desk>,
     quiesce: Quiesce,
     stopped: AtomicBool,
     _platform: PhantomData<fn(P, M)>,
@@ -55,6 +58,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             control: Mutex::new(Control { phase: Phase::Fresh, enabled: 0, switched_off: false }),
             sites: Groups::new(),
             users: Users::new(),
+            desk: Mutex::new(Desk::new()),
             quiesce: Quiesce::new(),
             stopped: AtomicBool::new(false),
             _platform: PhantomData,
@@ -202,16 +206,22 @@ fn patched(control: &Control) -> Mask {
 
 mod error;
 mod listing;
+mod lists;
 mod modules;
+mod table;
 mod update;
 mod users;
+mod words;
 
 pub use error::Error;
 pub use listing::{FunctionInfo, Stats};
+pub use modules::LoadedModule;
 pub use users::{SetChange, WhichSet};
 
 #[cfg(test)]
 mod changes;
+#[cfg(test)]
+mod direct;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]

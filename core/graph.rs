@@ -60,6 +60,11 @@ impl<R: Regs> GraphOps<R> {
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
+
+    /// The callbacks at an entry and at a return.
+    pub(crate) fn callbacks(&self) -> (GraphEntryFunc<R>, GraphReturnFunc<R>) {
+        (self.entry, self.ret)
+    }
 }
 
 /// One call at its entry.

@@ -52,10 +52,11 @@ mod task;
 mod testing;
 pub mod text;
 mod users;
+pub mod words;
 
 pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
-pub use engine::{Engine, Error, FunctionInfo, SetChange, Stats, WhichSet};
+pub use engine::{Engine, Error, FunctionInfo, LoadedModule, SetChange, Stats, WhichSet};
 pub use filter::{Filter, FuncSet};
 pub use graph::{EntryCall, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want};
 pub use machine::{Hooking, Layouts, Pair, Trampolines};
@@ -74,12 +75,16 @@ pub use arch::live::{TrapResume, breakpoint};
 #[cfg(feature = "trampolines")]
 pub use arch::tracer;
 
+#[cfg(all(feature = "trampolines", feature = "symbols"))]
+pub use arch::live::set_symbols;
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
-    add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_modify_direct,
-    ftrace_resume_address, ftrace_set_enabled, ftrace_set_filter, ftrace_text_reserved, functions, init,
-    is_dead, register_ftrace_function, register_ftrace_graph, remove_module, stats, trampoline_range,
-    unregister_ftrace_function, unregister_ftrace_graph,
+    add_module, add_named_module, fgraph_read_filter_words, fgraph_set_filter, fgraph_set_filter_words,
+    fgraph_show_filter_words, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_modify_direct,
+    ftrace_read_filter_words, ftrace_resume_address, ftrace_set_enabled, ftrace_set_filter,
+    ftrace_set_filter_words, ftrace_show_filter_words, ftrace_text_reserved, functions, init, is_dead,
+    read_list, register_ftrace_function, register_ftrace_graph, remove_module, show_list, stats,
+    trampoline_range, unregister_ftrace_function, unregister_ftrace_graph, word_candidates,
 };
 
 /// A user of function entries, on this machine.

@@ -22,7 +22,8 @@ mod tests;
 /// How a word names the image itself where others have a module: `vmlinux:schedule`.
 pub const KERNEL_MODULE: &str = "vmlinux";
 
-/// The functions that can be traced, in ascending order of address.
+/// The functions that can be traced, in the order of `available_filter_functions`: those of the kernel and then those of each
+/// module, by address. It is gone through from the start, so the next function should cost little, and one before may cost more.
 pub trait FunctionTable {
     /// Number of functions.
     fn len(&self) -> usize;

@@ -16,12 +16,12 @@ impl ModuleId {
     /// The kernel itself.
     pub const KERNEL: Self = Self(0);
 
-    const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-const MAX_GROUPS: usize = 32;
+pub(crate) const MAX_GROUPS: usize = 32;
 
 /// See the module.
 #[derive(Debug)]

@@ -330,6 +330,24 @@ impl<'a> Symbols<'a> {
         Iter { symbols: *self, next: 0 }
     }
 
+    /// The number of the first name that starts at `addr` or above; `from` is such that all names before it start below. The
+    /// answer is mostly near, when one function after another is asked for.
+    pub(crate) fn next_from(&self, addr: u64, from: usize) -> usize {
+        /// How far to look one by one.
+        const NEAR: usize = 8;
+
+        let starts_below = |index: usize| self.get(index).is_some_and(|symbol| symbol.start < addr);
+        if let Some(near) = (from..from + NEAR).find(|index| !starts_below(*index)) {
+            return near;
+        }
+        let (mut low, mut high) = (from + NEAR, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if starts_below(middle) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
     /// All functions of that name: raw, or demangled, or without the `.llvm.` suffix of a promoted local.
     ///
     /// A function that has exactly this raw name hides those that only read alike. `.cold`, `.part.0` and the
@@ -339,7 +357,8 @@ impl<'a> Symbols<'a> {
         ByName { iter: self.iter(), name, exact }
     }
 
-    fn get(&self, index: usize) -> Option<Symbol<'a>> {
+    /// The name with this number, in the order of [`iter`](Self::iter).
+    pub(crate) fn get(&self, index: usize) -> Option<Symbol<'a>> {
         let start = u32::from_le_bytes(*self.starts.get(index)?);
         let size = u32::from_le_bytes(*self.sizes.get(index)?);
         let from = u32::from_le_bytes(*self.names.get(index)?) as usize;
@@ -569,4 +588,4 @@ macro_rules! symbol_space {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

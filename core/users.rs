@@ -200,6 +200,11 @@ impl<R: Regs> Users<R> {
         self.clock.store(clock, Ordering::Relaxed);
     }
 
+    /// What `clock` said when the slot's user came: tells it from any other that the slot has had or will have.
+    pub(crate) fn since(&self, slot: usize) -> u64 {
+        self.since[slot].load(Ordering::Relaxed)
+    }
+
     /// The stamp of a frame that is made now.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {

@@ -378,6 +378,12 @@ impl Image {
         self.functions.iter().filter(|function| !function.notrace)
     }
 
+    /// What the compiler left of a function's site.
+    pub(super) fn compiled(&self, function: &Function) -> &[u8] {
+        let span = function.span();
+        &self.bytes[span.start - self.base..span.end - self.base]
+    }
+
     /// What the compiler was told.
     pub(super) fn layouts(&self) -> Layouts {
         if is_prefixed() { Layouts::Prefixed } else { Layouts::Plain }
@@ -389,7 +395,7 @@ impl Image {
     }
 
     /// The trampolines that this style's sleds call.
-    fn pair<T: Target>(&self) -> Pair {
+    pub(super) fn pair<T: Target>(&self) -> Pair {
         match style() {
             Style::Plain => self.trampolines.classic,
             Style::Guarded if T::ALIGN > 1 => self.trampolines.classic,
@@ -453,8 +459,19 @@ impl Image {
             text: self.text(),
             notrace: self.notrace.clone(),
             layouts: self.layouts(),
-            hooking: if style() == Style::Plain { Hooking::Classic } else { Hooking::Balanced },
+            hooking: self.hooking(),
         }
+    }
+
+    /// A table of these entries only, with state words of its own.
+    pub(super) fn source_of(&self, entries: Vec<usize>, notrace: Range<usize>) -> SiteSource {
+        let states = keep_all(vec![0; entries.len()]);
+        let (layouts, hooking) = (self.layouts(), self.hooking());
+        SiteSource { entries: keep_all(entries), states, text: self.text(), notrace, layouts, hooking }
+    }
+
+    fn hooking(&self) -> Hooking {
+        if style() == Style::Plain { Hooking::Classic } else { Hooking::Balanced }
     }
 
     /// A booted engine with all sites.

@@ -7,9 +7,24 @@ use crate::platform::Platform;
 use crate::site::{SiteReport, SiteSource, State};
 use crate::sites::{Groups, ModuleId};
 use crate::users::ALL_SLOTS;
+use crate::words::ModuleNames;
+
+/// A module that was added, and the words that had waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadedModule {
+    /// By which it is removed again.
+    pub module: ModuleId,
+    /// What its site table was like.
+    pub report: SiteReport,
+    /// Words that took functions of it.
+    pub taken: usize,
+    /// Words that were for it, and took none: no function has the name, or several have. They go on waiting.
+    pub refused: usize,
+}
 
 impl<P: Platform, M: Machine> Engine<P, M> {
-    /// Adds the sites of code that was loaded at run time, before any of it runs. Users that want everything want it too.
+    /// Adds the sites of code that was loaded at run time, before any of it runs. Users that want everything want it too. It has
+    /// no name: see [`add_named_module`](Self::add_named_module).
     ///
     /// # Errors
     /// As [`init`](Self::init); [`Error::TooManyModules`].
@@ -18,6 +33,26 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// As [`init`](Self::init), for the module's text; and its memory stays as it is until [`remove_module`](Self::remove_module)
     /// has returned.
     pub unsafe fn add_module(&self, source: SiteSource) -> Result<(ModuleId, SiteReport), Error> {
+        self.add(source, None).map(|loaded| (loaded.module, loaded.report))
+    }
+
+    /// Adds the sites of a module, and gives their functions to the sets whose words have waited for a module of that name
+    /// (`NAME:mod:MODULE`): all of it takes effect in the one update that patches the module.
+    ///
+    /// # Errors
+    /// As [`add_module`](Self::add_module).
+    ///
+    /// # Safety
+    /// As [`add_module`](Self::add_module); what `names` refers to stays as long as the text.
+    pub unsafe fn add_named_module(
+        &self,
+        source: SiteSource,
+        names: ModuleNames,
+    ) -> Result<LoadedModule, Error> {
+        self.add(source, Some(names))
+    }
+
+    fn add(&self, source: SiteSource, names: Option<ModuleNames>) -> Result<LoadedModule, Error> {
         let control = self.control.lock();
         let trampolines = self.ready(&control)?;
         let module = self.sites.free().ok_or(Error::TooManyModules { max: Groups::MAX_MODULES })?;
@@ -32,17 +67,18 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             table.set_state(index, State { exclude, ..state });
         }
         self.sites.publish(module);
+        let (taken, refused) = names.map_or((0, 0), |names| self.introduce(module, names));
         let done =
             self.prepare(module, trampolines).and_then(|()| self.update(Change::none(&control), trampolines));
         if let Err(error) = done {
             self.drop_module(module);
             return Err(error);
         }
-        Ok((module, report))
+        Ok(LoadedModule { module, report, taken, refused })
     }
 
     /// Takes the sites of a module out again: nothing of it is patched any more, no user's set has its functions, and when this
-    /// returns nothing here refers to its memory. Its code must not be running.
+    /// returns nothing here refers to its memory. Its code must not be running. Words that waited for it wait again.
     ///
     /// # Errors
     /// [`Error::NoSuchModule`]; what goes wrong with the text, but the module is out even so.
@@ -66,5 +102,6 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         self.sites.retract(module);
         self.quiesce.synchronize::<P>();
         self.sites.table(module).forget();
+        self.desk.lock().book.close(module);
     }
 }

@@ -121,7 +121,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     /// Gives a user a slot and its first sets, but does not enable it.
-    fn attach(&self, user: User<M::Regs>) -> Result<usize, Error> {
+    pub(super) fn attach(&self, user: User<M::Regs>) -> Result<usize, Error> {
         let filter = match user {
             User::Entry(ops) => *ops.filter(),
             User::Graph(ops) => *ops.filter(),
@@ -148,12 +148,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     /// Frees the slot of a user that no traced path sees.
-    fn detach(&self, slot: usize) {
+    pub(super) fn detach(&self, slot: usize) {
         self.forget_sets(slot);
         self.users.detach(slot);
     }
 
-    fn forget_sets(&self, slot: usize) {
+    pub(super) fn forget_sets(&self, slot: usize) {
         self.users.set_everything(slot, WhichSet::Filter, false);
         self.users.set_everything(slot, WhichSet::Notrace, false);
         self.for_each_state(|_, _, state| {
@@ -182,10 +182,11 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         self.set(SCRATCH, which, change);
         // The text first: a call that reaches the engine too early finds nobody who wants it, one that does not reach it any
         // more is one that nobody will want.
-        let change = Change { sets: Some(slot), ..Change::none(&control) };
-        let changed = self.update(change, trampolines);
+        let sets = Change { sets: Some(slot), ..Change::none(&control) };
+        let changed = self.update(sets, trampolines);
         if changed.is_ok() {
             self.copy_sets(SCRATCH, slot);
+            self.forget_waiting(slot, which, change);
         } else if attached.is_none() {
             self.detach(slot);
         }
@@ -221,7 +222,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
 
     /// The traced path looks at "everything" first and at the state then. So with everything set first and cleared last, and
     /// `include` left alone while it is set, it finds what was wanted before or what is wanted after, whenever it looks.
-    fn copy_sets(&self, from: usize, to: usize) {
+    pub(super) fn copy_sets(&self, from: usize, to: usize) {
         let everything = self.users.everything(from, WhichSet::Filter);
         if everything {
             self.users.set_everything(to, WhichSet::Filter, true);
@@ -238,7 +239,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     /// Whether a user's set may be changed like this.
-    fn check(&self, user: User<M::Regs>, which: WhichSet, change: SetChange<'_>) -> Result<(), Error> {
+    pub(super) fn check(
+        &self,
+        user: User<M::Regs>,
+        which: WhichSet,
+        change: SetChange<'_>,
+    ) -> Result<(), Error> {
         if let SetChange::Replace(funcs) | SetChange::Add(funcs) | SetChange::Remove(funcs) = change {
             if let Some(pair) = funcs.windows(2).find(|pair| pair[0] >= pair[1]) {
                 return Err(Error::UnsortedFilter { func: pair[1] });
@@ -259,7 +265,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     /// Writes one set of a slot that no traced path looks at. A function may be named by its entry or by its site.
-    fn set(&self, slot: usize, which: WhichSet, change: SetChange<'_>) {
+    pub(super) fn set(&self, slot: usize, which: WhichSet, change: SetChange<'_>) {
         let bit: Mask = 1 << slot;
         let was_all = self.users.everything(slot, which);
         self.for_each_state(|func, site, state| {

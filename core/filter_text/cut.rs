@@ -3,6 +3,8 @@
 //! Invariant: each byte is looked at a bounded number of times. A bracket that does not close on its line
 //! protects nothing, and nor does any behind it on that line, so that no bracket is searched for twice.
 
+use core::ops::Range;
+
 use super::{FilterLine, ParseError, Span};
 
 /// Iterator over the words of a text, made by [`words`](super::words).
@@ -17,6 +19,17 @@ pub struct Words<'a> {
 impl<'a> Words<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         Self { text, at: 0, brackets: Brackets::Protect }
+    }
+
+    /// The next word, and where it stands.
+    pub(crate) fn next_at(&mut self) -> Option<(Range<usize>, Result<FilterLine<'a>, ParseError>)> {
+        let word = self.next_span()?;
+        Some((word.column..word.column + word.text.len(), FilterLine::parse_word(word)))
+    }
+
+    /// Leaves out what stands before `at`, which is where a character starts, behind what has been read and on the same line.
+    pub(crate) fn skip_to(&mut self, at: usize) {
+        self.at = at;
     }
 
     fn next_span(&mut self) -> Option<Span<'a>> {

@@ -8,7 +8,7 @@ use std::vec::Vec;
 const BASE: u64 = 0xffff_ffff_8100_0000;
 
 /// The plainest writer there can be; what goes in comes out, right or wrong.
-fn blob(base: u64, entries: &[(u32, u32, &str)]) -> Vec<u8> {
+pub(crate) fn blob(base: u64, entries: &[(u32, u32, &str)]) -> Vec<u8> {
     let strings: String = entries.iter().map(|entry| entry.2).collect();
     let mut bytes = Vec::from(layout::MAGIC);
     bytes.extend(layout::VERSION.to_le_bytes());

@@ -11,6 +11,7 @@ mod storm;
 mod tasks;
 mod text;
 mod toggle;
+mod words;
 
 use alloc::string::String;
 
@@ -111,6 +112,9 @@ const CASES: &[Case] = &[
     ("a_module_with_wrong_bytes_is_refused", modules::a_module_with_wrong_bytes_is_refused),
     ("other_cpus_miss_no_call_while_text_changes", storm::other_cpus_miss_no_call_while_text_changes),
     ("nmis_come_while_text_changes", storm::nmis_come_while_text_changes),
+    ("words_choose_functions_by_their_names", words::words_choose_functions_by_their_names),
+    ("ambiguous_words_are_refused_with_candidates", words::ambiguous_words_are_refused_with_candidates),
+    ("what_is_read_of_a_set_makes_the_same_set", words::what_is_read_of_a_set_makes_the_same_set),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
     ("refusals_leave_everything_as_it_was", text::refusals_leave_everything_as_it_was),
     ("changed_text_is_refused_by_name", text::changed_text_is_refused_by_name),
