@@ -31,7 +31,7 @@ mod work;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    runner::main(&[&selftest::CASES, &selftest::ABOUT_ALL, cases::CASES].concat())
+    runner::main(&[&selftest::CASES[..], selftest::ABOUT_ALL, cases::CASES].concat())
 }
 
 #[cfg(not(target_os = "linux"))]

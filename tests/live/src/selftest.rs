@@ -23,7 +23,7 @@ macro_rules! cases {
 pub const CASES: [Case; selftest::CASES.len()] = cases!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 
 /// What can be said of all of them.
-pub const ABOUT_ALL: [Case; 4] = [
+pub const ABOUT_ALL: &[Case] = &[
     ("selftests_run_twice_and_leave_nothing_behind", run_twice_and_leave_nothing_behind),
     ("selftests_are_right_beside_other_users_and_threads", are_right_beside_other_users_and_threads),
     ("selftests_say_why_they_cannot_run", say_why_they_cannot_run),
