@@ -325,6 +325,9 @@ impl fmt::Display for Failure {
             Self::Number { what, when, expected, seen } => {
                 write!(f, "{what}, {when}: {seen} instead of {expected}")
             }
+            Self::Bounds { what, when, least, most, seen } if least == most => {
+                write!(f, "{what}, {when}: {seen} instead of {least}")
+            }
             Self::Bounds { what, when, least, most, seen } => {
                 write!(f, "{what}, {when}: {seen} instead of {least} to {most}")
             }
@@ -374,6 +377,7 @@ mod tests {
         };
         assert_eq!(say(same("hits", "after a call", 3, 1)), "FAILED x: hits, after a call: 3 instead of 1");
         assert_eq!(say(within("hits", "then", 0, 1, 2)), "FAILED x: hits, then: 0 instead of 1 to 2");
+        assert_eq!(say(within("hits", "then", 1, 2, 2)), "FAILED x: hits, then: 1 instead of 2");
         assert_eq!(
             say(done("it", Err(Error::NotRegistered))),
             "FAILED x: it was refused: the user is not registered"
