@@ -26,6 +26,8 @@ pub(crate) use machine::tramp;
 
 #[cfg(feature = "trampolines")]
 pub(crate) mod live;
+#[cfg(feature = "selftest")]
+pub mod selftest;
 #[cfg(feature = "trampolines")]
 pub mod tracer;
 

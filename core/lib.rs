@@ -72,6 +72,8 @@ pub use users::MAX_USERS;
 
 #[cfg(all(feature = "trampolines", target_arch = "x86_64"))]
 pub use arch::live::{TrapResume, breakpoint};
+#[cfg(feature = "selftest")]
+pub use arch::selftest;
 #[cfg(feature = "trampolines")]
 pub use arch::tracer;
 

@@ -218,6 +218,29 @@ const RULES: &[Rule] = &[
         ]],
     },
     Rule {
+        name: "only-targets-can-be-traced",
+        what: "of this crate's functions only those that the self-tests trace have a section or a plain name of their own: \
+               the linker fragment knows what must not be traced by its mangled name",
+        check: checks::only_targets_are_traced,
+        bad: &[
+            &[("core/a.rs", "#[unsafe(no_mangle)] fn f() {}")],
+            &[("arch/live.rs", "#[unsafe(export_name = \"f\")] fn f() {}")],
+            &[("arch/selftest/graph.rs", "#[unsafe(link_section = \".text.a\")] fn f() {}")],
+            &[("arch/arm64/tramp.rs", "#[cfg_attr(a, no_mangle)] fn f() {}")],
+        ],
+        good: &[&[
+            (
+                "arch/selftest/targets.rs",
+                "#[unsafe(no_mangle)] #[unsafe(link_section = \".text.a\")] fn f() {}",
+            ),
+            (
+                "core/a.rs",
+                "#[macro_export] macro_rules! m { () => { #[unsafe(no_mangle)] fn f() {} }; } \
+                 #[cfg(test)] #[unsafe(link_section = \"a\")] static A: u8 = 0;",
+            ),
+        ]],
+    },
+    Rule {
         name: "machines-have-the-same-files",
         what: "what one machine has a file for, the other has too: a gap is seen by `ls`",
         check: checks::same_files,
@@ -226,9 +249,12 @@ const RULES: &[Rule] = &[
             &[("asm/arm64/a.s", ""), ("asm/x86_64/a.s", ""), ("asm/x86_64/b.s", "")],
             &[("qemu/src/machine/arm64/a.rs", "")],
             &[("arch/riscv/a.rs", "")],
+            &[("arch/selftest/a.rs", ""), ("arch/selftest/mod.rs", "")],
         ],
         good: &[&[
             ("arch/mod.rs", ""),
+            ("arch/selftest.rs", ""),
+            ("arch/selftest/a.rs", ""),
             ("arch/arm64/a.rs", ""),
             ("arch/x86_64/a.rs", ""),
             ("qemu/src/machine/arm64/gic.rs", ""),

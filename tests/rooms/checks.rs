@@ -150,11 +150,26 @@ pub(crate) fn no_static(tree: &Tree, found: &mut Findings) {
     }
 }
 
+pub(crate) fn only_targets_are_traced(tree: &Tree, found: &mut Findings) {
+    let may = |path: &str| path == "arch/selftest/targets.rs";
+    for (path, file) in tree.under("core/").chain(tree.under("arch/")).filter(|(path, _)| !may(path)) {
+        // What a macro puts into another crate is that crate's.
+        for token in file.tokens.iter().filter(|token| !token.test && token.exported.is_none()) {
+            if ["no_mangle", "export_name", "link_section"].contains(&&*token.text) {
+                found.token(path, token);
+            }
+        }
+    }
+}
+
 pub(crate) fn same_files(tree: &Tree, found: &mut Findings) {
     for room in ["arch/", "asm/", "qemu/src/machine/"] {
         for (path, _) in tree.under(room) {
             let Some((machine, file)) = path[room.len()..].split_once('/') else { continue };
-            if ONE_MACHINE_ONLY.iter().any(|(known, _)| *known == path) {
+            // A folder with a file of its name beside it has that module's parts: machines have a `mod.rs`.
+            if ONE_MACHINE_ONLY.iter().any(|(known, _)| *known == path)
+                || tree.0.contains_key(&format!("{room}{machine}.rs"))
+            {
                 continue;
             }
             if !MACHINES.contains(&machine) {

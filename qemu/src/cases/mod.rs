@@ -7,6 +7,7 @@ mod entry;
 mod modules;
 mod probe;
 mod registers;
+mod selftest;
 mod storm;
 mod tasks;
 mod text;
@@ -131,21 +132,26 @@ pub fn run(only: Option<&str>) -> Exit {
         }
     }
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, case) in CASES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        match case() {
-            Ok(()) => {
-                passed += 1;
-                println!("ok {name}");
-            }
-            Err(Outcome::Failed(why)) => {
-                failed += 1;
-                println!("FAIL {name}: {why}");
-            }
-            Err(Outcome::Skipped(why)) => {
-                skipped += 1;
-                println!("skip {name}: {why}");
-            }
+    let mut result = |name: &str, result: CaseResult| match result {
+        Ok(()) => {
+            passed += 1;
+            println!("ok {name}");
         }
+        Err(Outcome::Failed(why)) => {
+            failed += 1;
+            println!("FAIL {name}: {why}");
+        }
+        Err(Outcome::Skipped(why)) => {
+            skipped += 1;
+            println!("skip {name}: {why}");
+        }
+    };
+    // First, as at any boot.
+    if selftest::are_wanted(only) {
+        selftest::run(&mut result);
+    }
+    for (name, case) in CASES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        result(name, case());
     }
     if passed + failed + skipped == 0 {
         println!("FAIL: there is no case {}", only.unwrap_or_default());

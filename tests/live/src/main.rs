@@ -21,6 +21,8 @@ mod process;
 #[cfg(target_os = "linux")]
 mod runner;
 #[cfg(target_os = "linux")]
+mod selftest;
+#[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
 mod users;
@@ -29,7 +31,7 @@ mod work;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    runner::main(cases::CASES)
+    runner::main(&[&selftest::CASES[..], selftest::ABOUT_ALL, cases::CASES].concat())
 }
 
 #[cfg(not(target_os = "linux"))]
