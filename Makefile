@@ -24,8 +24,6 @@ target_x86_64 := x86_64-unknown-none
 # Instructions (arm64) or bytes (x86_64) of NOPs that the compiler leaves for each function, and how many of them stand before it.
 sled_arm64 := 4,2
 sled_x86_64 := 18,16
-# The address before an arm64 function is loaded as one.
-align_arm64 := -Zmin-function-alignment=8
 
 # The kernels once more: with sites that have no prefix; for the arm64 target that lets Rust use vector registers.
 BOOTS := $(ARCHES) arm64-plain x86_64-plain arm64-vectors
@@ -38,7 +36,7 @@ sled_arm64-vectors := 2
 
 # What the kernel is compiled with: for its Cargo call alone, so that host programs are built as always. The flags go to
 # a pinned stable compiler, which takes `-Z` with RUSTC_BOOTSTRAP.
-kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1)) $(align_$(1))
+kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1))
 # A target folder of its own for each set of flags, since others would throw away what is built.
 kernel_target = target/kernel$(if $(findstring plain,$(1)),-plain)
 kernel_cargo = env -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(call kernel_flags,$(1))" \

@@ -131,8 +131,8 @@ pub enum Layouts {
     Plain,
     /// NOPs before every function, and at its entry.
     Prefixed,
-    /// Either. Where the bytes could be both, the function decides: whether one starts at an address, as a symbol table
-    /// knows. A site for which it knows neither is refused.
+    /// Either. The function says whether one starts at an address, as a symbol table knows, and decides where the bytes could be
+    /// both. A site for which it knows neither is refused.
     Mixed(fn(FuncAddr) -> bool),
 }
 
@@ -147,10 +147,9 @@ impl Layouts {
         match (self, plain, prefixed) {
             (Self::Plain, plain, _) => plain,
             (Self::Prefixed, _, prefixed) => prefixed,
-            (Self::Mixed(is_function), Some(plain), Some(prefixed)) => {
-                [prefixed, plain].into_iter().find(|found| is_function(func(*found)))
+            (Self::Mixed(is_function), plain, prefixed) => {
+                [prefixed, plain].into_iter().flatten().find(|found| is_function(func(*found)))
             }
-            (Self::Mixed(_), plain, prefixed) => plain.or(prefixed),
         }
     }
 }

@@ -100,10 +100,13 @@ extern "C" fn fgraph_balanced_handler(fregs: &mut FtraceRegs, tagged: usize) {
     let func = site - if tags & TAG_PAD != 0 { 4 } else { 0 };
     let hooker = RetAddr::new(fgraph_balanced_hooker as *const () as usize);
     if tags & TAG_PREFIX != 0 {
-        let prefix = core::ptr::with_exposed_provenance::<&StateWord>(func - PREFIX);
-        // SAFETY: the tag says that `prepare` wrote the address of the site's state word there, aligned; that lives as
-        // long as the function's code, which is being executed.
-        let state: &StateWord = unsafe { prefix.read() };
+        // Functions are aligned to instructions, which is not enough for an address.
+        let prefix = core::ptr::with_exposed_provenance::<[u32; 2]>(func - PREFIX);
+        // SAFETY: the tag says that `prepare` wrote the address of the site's state word there, before the function could run.
+        let [low, high] = unsafe { prefix.read() };
+        let state = core::ptr::with_exposed_provenance::<StateWord>(low as usize | (high as usize) << 32);
+        // SAFETY: the state word lives as long as the function's code, which is being executed.
+        let state = unsafe { &*state };
         ENGINE.entry_of(state, FuncAddr::new(func), fregs, hooker);
     } else {
         ENGINE.entry(SiteAddr::new(site), FuncAddr::new(func), fregs, hooker);

@@ -18,11 +18,29 @@ fn main() {
     println!("cargo:rustc-link-arg-bins=-L{}", out.display());
     println!("cargo:rustc-link-arg-bins=-Wl,-T,{}", script.display());
 
-    let (sled, pads) = match var("CARGO_CFG_TARGET_ARCH").as_str() {
-        "x86_64" => (5, ["-fcf-protection=none", "-fcf-protection=full"]),
-        "aarch64" => (2, ["-mbranch-protection=none", "-mbranch-protection=bti"]),
-        other => panic!("the tracer runs on aarch64 and x86_64, not on {other}"),
+    println!("cargo:rustc-check-cfg=cfg(prefixed_sites)");
+    println!("cargo:rustc-check-cfg=cfg(landing_pads)");
+    println!("cargo:rerun-if-env-changed=LIVE_SITES");
+    let sites = env::var("LIVE_SITES").unwrap_or_default();
+    let prefixed = matches!(sites.as_str(), "prefixed" | "guarded");
+    // One landing pad anywhere, and every function is hooked in a way that lands on none.
+    let landing = matches!(sites.as_str(), "" | "plain" | "guarded");
+    if prefixed {
+        println!("cargo:rustc-cfg=prefixed_sites");
+    }
+    if landing {
+        println!("cargo:rustc-cfg=landing_pads");
+    }
+    let (sled, mut pads) = match (var("CARGO_CFG_TARGET_ARCH").as_str(), prefixed) {
+        ("x86_64", false) => ("5", ["-fcf-protection=none", "-fcf-protection=full"]),
+        ("x86_64", true) => ("18,16", ["-fcf-protection=none", "-fcf-protection=full"]),
+        ("aarch64", false) => ("2", ["-mbranch-protection=none", "-mbranch-protection=bti"]),
+        ("aarch64", true) => ("4,2", ["-mbranch-protection=none", "-mbranch-protection=bti"]),
+        (other, _) => panic!("the tracer runs on aarch64 and x86_64, not on {other}"),
     };
+    if !landing {
+        pads[1] = pads[0];
+    }
     println!("cargo:rerun-if-changed=c/functions.c");
     for (prefix, pad) in ["plain_", "landing_"].into_iter().zip(pads) {
         let compiled = cc::Build::new()

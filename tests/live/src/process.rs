@@ -7,7 +7,10 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use fgraph::{Context, CurrentTask, Fatal, Platform, ReadFault, SiteReport, TaskTrace, TextWriteError};
+use fgraph::{
+    Context, CurrentTask, Fatal, Layouts, Platform, ReadFault, SiteReport, SiteSource, TaskTrace,
+    TextWriteError,
+};
 
 use crate::machine;
 use crate::signals::Timer;
@@ -310,6 +313,9 @@ pub fn prepare() {
 /// Words of a shadow stack that no case fills by accident.
 pub const USUAL_STACK: usize = 4096;
 
+/// What compilers were told to leave, and assembly does.
+const LAYOUTS: Layouts = if cfg!(prefixed_sites) { Layouts::Prefixed } else { Layouts::Plain };
+
 /// Lets the tracer take over this program's sites.
 ///
 /// # Errors
@@ -318,6 +324,7 @@ pub fn init() -> Result<SiteReport, fgraph::Error> {
     // SAFETY: the program was linked with the fragments (`live.ld`), and every case, a process of its own, is the only
     // caller.
     let source = unsafe { fgraph::linker::site_source(text()) };
+    let source = SiteSource { layouts: LAYOUTS, ..source };
     // SAFETY: the source describes this program; no other thread has been started yet.
     unsafe { fgraph::init(source) }
 }

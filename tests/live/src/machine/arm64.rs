@@ -67,8 +67,10 @@ static CATCHER: AtomicUsize = AtomicUsize::new(0);
 
 global_asm!(
     ".set LIVE_VECTORS, {vectors}",
+    ".set LIVE_PREFIX, {prefix}",
     include_str!("arm64.s"),
     vectors = const offset_of!(Registers, vector),
+    prefix = const PREFIX,
     saw = sym SAW,
     gives = sym GIVES,
     catcher = sym CATCHER,
@@ -126,6 +128,10 @@ pub fn clobber() {
 pub const SLED: usize = 8;
 /// As above.
 pub const PAD: usize = 4;
+/// Whether text is the same for all that users may need.
+pub const ONE_WAY_ON: bool = false;
+/// What stands before the function.
+pub const PREFIX: usize = if cfg!(prefixed_sites) { 8 } else { 0 };
 
 /// Whether a function with these first bytes begins with a landing pad, `bti c`.
 pub fn is_landing_pad(bytes: &[u8]) -> bool {

@@ -8,8 +8,12 @@
     .balign 16
     .globl \name
     .type \name, %function
+2:  .if LIVE_PREFIX
+    nop
+    nop
+    .endif
 \name:
-2:  nop
+    nop
     nop
     .pushsection __patchable_function_entries, "awo", %progbits, \name
     .balign 8

@@ -61,8 +61,10 @@ static CATCHER: AtomicUsize = AtomicUsize::new(0);
 
 global_asm!(
     ".set LIVE_VECTORS, {vectors}",
+    ".set LIVE_PREFIX, {prefix}",
     include_str!("x86_64.s"),
     vectors = const offset_of!(Registers, vector),
+    prefix = const PREFIX,
     saw = sym SAW,
     gives = sym GIVES,
     catcher = sym CATCHER,
@@ -124,9 +126,13 @@ pub fn clobber() {
 }
 
 /// The bytes of a sled, and the most that a landing pad before it takes.
-pub const SLED: usize = 5;
+pub const SLED: usize = if cfg!(prefixed_sites) { 2 } else { 5 };
 /// As above.
 pub const PAD: usize = 4;
+/// Whether text is the same for all that users may need.
+pub const ONE_WAY_ON: bool = cfg!(prefixed_sites);
+/// What stands before the function.
+pub const PREFIX: usize = if cfg!(prefixed_sites) { 16 } else { 0 };
 
 /// Whether a function with these first bytes begins with a landing pad.
 pub fn is_landing_pad(bytes: &[u8]) -> bool {
@@ -136,7 +142,11 @@ pub fn is_landing_pad(bytes: &[u8]) -> bool {
 /// NOPs that fill a sled, and are not those that a Rust compiler puts there.
 pub const OTHER_NOPS: [u8; SLED] = [0x90; SLED];
 /// What no compiler puts there.
-pub const NO_SLED: [u8; SLED] = [0xc3, 0x90, 0x90, 0x90, 0x90];
+pub const NO_SLED: [u8; SLED] = {
+    let mut bytes = [0x90; SLED];
+    bytes[0] = 0xc3;
+    bytes
+};
 /// How many writes, each followed by a synchronisation, change a site. While one is under way, whoever comes there traps.
 pub const STEPS: usize = 3;
 /// Whether [`stepped`] works.

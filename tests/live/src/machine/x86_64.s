@@ -9,8 +9,15 @@
     .balign 16
     .globl \name
     .type \name, @function
+2:  .if LIVE_PREFIX
+    .fill 16, 1, 0x90
+    .endif
 \name:
-2:  .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+    .if LIVE_PREFIX
+    .byte 0x66, 0x90
+    .else
+    .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
+    .endif
     .pushsection __patchable_function_entries, "awo", @progbits, \name
     .balign 8
     .quad 2b
