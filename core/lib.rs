@@ -57,7 +57,9 @@ pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
 pub use engine::{Engine, Error, FunctionInfo, SetChange, Stats, Trampolines, WhichSet};
 pub use filter::{Filter, FuncSet};
-pub use graph::{EntryCall, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want};
+pub use graph::{
+    AbandonedCall, EntryCall, GraphAbandonedFunc, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want,
+};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
 pub use quiesce::MAX_CPUS;

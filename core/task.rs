@@ -5,6 +5,8 @@ use crate::recursion::{Group, Guarded, Recursion};
 use crate::shadow::{Shadow, StackError, Walk};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+use words::Words;
+
 /// How many trampolines may be under way on one task at once: four contexts, twice each. A traced call that comes above
 /// it runs untraced. This is what ends the recursion when something that the tracer itself calls is traced by mistake.
 pub(crate) const MAX_NEST: u32 = 8;
@@ -39,6 +41,8 @@ pub struct TaskTrace {
     pub(crate) calls: Counter,
     /// Returns of hooked calls.
     pub(crate) returns: Counter,
+    /// A word for each graph user.
+    pub(crate) words: Words,
 }
 
 /// A count kept apart by context, so that what interrupts an increment increments another word: exact without an
@@ -97,6 +101,7 @@ impl TaskTrace {
             recursed: Counter::new(),
             calls: Counter::new(),
             returns: Counter::new(),
+            words: Words::new(),
         }
     }
 
@@ -192,3 +197,5 @@ impl Default for TaskTrace {
         Self::new()
     }
 }
+
+mod words;
