@@ -30,6 +30,7 @@ mod filter;
 pub mod filter_text;
 mod frame;
 mod graph;
+mod limits;
 pub mod linker;
 pub mod machine;
 pub mod names;
@@ -60,6 +61,7 @@ pub use filter::{Filter, FuncSet};
 pub use graph::{
     AbandonedCall, EntryCall, GraphAbandonedFunc, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want,
 };
+pub use limits::{Admitted, Finished, LIMIT_WORDS, LimitOptions, Limits, PidSet};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
 pub use quiesce::MAX_CPUS;

@@ -5,6 +5,7 @@ use crate::recursion::{Group, Guarded, Recursion};
 use crate::shadow::{Shadow, StackError, Walk};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+use sleep::Sleep;
 use words::Words;
 
 /// How many trampolines may be under way on one task at once: four contexts, twice each. A traced call that comes above
@@ -43,6 +44,7 @@ pub struct TaskTrace {
     pub(crate) returns: Counter,
     /// A word for each graph user.
     pub(crate) words: Words,
+    sleep: Sleep,
 }
 
 /// A count kept apart by context, so that what interrupts an increment increments another word: exact without an
@@ -102,6 +104,7 @@ impl TaskTrace {
             calls: Counter::new(),
             returns: Counter::new(),
             words: Words::new(),
+            sleep: Sleep::new(),
         }
     }
 
@@ -162,6 +165,23 @@ impl TaskTrace {
         self.pause.load(Ordering::Relaxed) != 0
     }
 
+    /// Tells that the task gives its CPU up at `now`: for the scheduler to call at a task switch, so that users can leave out the
+    /// time in which a call slept. `now` is the time of [`Platform::clock_ns`](crate::Platform::clock_ns).
+    pub fn switched_out(&self, now: u64) {
+        self.sleep.begin(now);
+    }
+
+    /// Tells that the task has a CPU again at `now`. Without a [`switched_out`](Self::switched_out) before it does nothing.
+    pub fn switched_in(&self, now: u64) {
+        self.sleep.end(now);
+    }
+
+    /// How long the task has been without a CPU so far, in nanoseconds, as the scheduler told.
+    #[inline]
+    pub fn slept_ns(&self) -> u64 {
+        self.sleep.total_ns()
+    }
+
     /// The task's hooked calls that have not returned, newest first: from the task itself, from an interrupt on top of it,
     /// or while it is stopped.
     pub fn frames(&self) -> Walk<'_> {
@@ -198,4 +218,5 @@ impl Default for TaskTrace {
     }
 }
 
+mod sleep;
 mod words;

@@ -26,8 +26,7 @@ struct Word {
 
 impl Words {
     pub(crate) const fn new() -> Self {
-        const NEW: Word = Word { begun: AtomicU64::new(0), cells: [const { AtomicUsize::new(0) }; 2] };
-        Self([const { NEW }; SLOTS])
+        Self([const { Word { begun: AtomicU64::new(0), cells: [const { AtomicUsize::new(0) }; 2] } }; SLOTS])
     }
 
     /// The word of the user in `slot`. On the task itself, within a section, with the user loaded from its slot before: then its
