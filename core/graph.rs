@@ -10,6 +10,7 @@
 
 use crate::addr::{FuncAddr, RetAddr};
 use crate::filter::Filter;
+use crate::owner::Owner;
 use crate::platform::{Context, Fatal};
 use crate::recursion::Group;
 use crate::regs::Regs;
@@ -45,12 +46,14 @@ pub struct GraphOps<R: Regs> {
     abandoned: Option<GraphAbandonedFunc<R>>,
     filter: Filter,
     private: usize,
+    /// What this is a part of, if it is one of this crate's own.
+    pub(crate) owner: Owner,
 }
 
 impl<R: Regs> GraphOps<R> {
     /// A user that wants to know of calls of the functions that `filter` lets through.
     pub const fn new(entry: GraphEntryFunc<R>, ret: GraphReturnFunc<R>, filter: Filter) -> Self {
-        Self { entry, ret, abandoned: None, filter, private: 0 }
+        Self { entry, ret, abandoned: None, filter, private: 0, owner: Owner::none() }
     }
 
     /// The same, which is also told of calls that it waits for in vain: a non-local jump left them, or the stack was unwound. That is

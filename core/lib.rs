@@ -35,8 +35,10 @@ pub mod linker;
 pub mod machine;
 pub mod names;
 mod ops;
+mod owner;
 pub mod pattern;
 mod platform;
+mod profile;
 mod quiesce;
 pub mod record;
 mod recursion;
@@ -64,6 +66,7 @@ pub use graph::{
 pub use limits::{Admitted, Finished, LIMIT_WORDS, LimitOptions, Limits, PidSet};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+pub use profile::{PROFILE_WORDS, ProfileError, ProfileRow, Profiler, write_profile};
 pub use quiesce::MAX_CPUS;
 pub use regs::{Regs, Saved};
 pub use shadow::{FrameView, MAX_DATA_WORDS, StackError, Walk};

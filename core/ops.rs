@@ -4,6 +4,7 @@ use bitflags::bitflags;
 
 use crate::addr::{FuncAddr, RetAddr};
 use crate::filter::Filter;
+use crate::owner::Owner;
 use crate::regs::Regs;
 
 bitflags! {
@@ -39,12 +40,14 @@ pub struct Ops<R: Regs> {
     flags: OpsFlags,
     filter: Filter,
     private: usize,
+    /// What this is a part of, if it is one of this crate's own.
+    pub(crate) owner: Owner,
 }
 
 impl<R: Regs> Ops<R> {
     /// A user that wants `func` called at the entry of every function that `filter` lets through.
     pub const fn new(func: OpsFunc<R>, flags: OpsFlags, filter: Filter) -> Self {
-        Self { func, flags, filter, private: 0 }
+        Self { func, flags, filter, private: 0, owner: Owner::none() }
     }
 
     /// The same with a word of the user's own.

@@ -46,6 +46,8 @@ pub(crate) struct Kernel {
     /// What the code in question runs in.
     pub(crate) context: Option<Context>,
     pub(crate) fatal: Option<Fatal>,
+    pub(crate) clock_ns: u64,
+    pub(crate) cpu: usize,
 }
 
 impl Kernel {
@@ -107,11 +109,11 @@ unsafe impl Platform for Fake {
     }
 
     fn cpu_id() -> usize {
-        0
+        with(|kernel| kernel.cpu)
     }
 
     fn clock_ns() -> u64 {
-        0
+        with(|kernel| kernel.clock_ns)
     }
 
     fn task_id() -> u32 {
