@@ -5,6 +5,7 @@ use core::ops::Range;
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::{FtraceRegs, tramp};
 use crate::engine::{Engine, Error, FunctionInfo, SetChange, Stats, WhichSet};
+use crate::fprobe::{Fprobe, FprobeError, Fprobes};
 use crate::graph::GraphOps;
 use crate::ops::Ops;
 use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
@@ -133,6 +134,25 @@ pub fn register_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(), E
 /// As for [`unregister_ftrace_function`].
 pub fn unregister_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(), Error> {
     ENGINE.unregister_graph(ops)
+}
+
+/// The probes of this image.
+static FPROBES: Fprobes<FtraceRegs> = Fprobes::new();
+
+/// Registers a probe: see [`Fprobes::register`].
+///
+/// # Errors
+/// See there.
+pub fn register_fprobe(probe: &'static Fprobe<FtraceRegs>) -> Result<(), FprobeError> {
+    FPROBES.register(&ENGINE, probe)
+}
+
+/// Takes a probe out: see [`Fprobes::unregister`].
+///
+/// # Errors
+/// See there.
+pub fn unregister_fprobe(probe: &'static Fprobe<FtraceRegs>) -> Result<(), FprobeError> {
+    FPROBES.unregister(&ENGINE, probe)
 }
 
 /// Stops tracing for good, from any context: no callback is called any more, hooked calls still return. For a kernel that

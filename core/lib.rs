@@ -28,6 +28,7 @@ mod arch;
 mod engine;
 mod filter;
 pub mod filter_text;
+mod fprobe;
 mod frame;
 mod graph;
 mod limits;
@@ -60,6 +61,10 @@ pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
 pub use engine::{Engine, Error, FunctionInfo, SetChange, Stats, Trampolines, WhichSet};
 pub use filter::{Filter, FuncSet};
+pub use fprobe::{
+    Arm, Fprobe, FprobeEntryFunc, FprobeError, FprobeExitFunc, FprobeHit, Fprobes, MAX_FPROBE_WORDS,
+    MAX_FPROBES,
+};
 pub use graph::{
     AbandonedCall, EntryCall, GraphAbandonedFunc, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want,
 };
@@ -83,13 +88,16 @@ pub use arch::tracer;
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
     add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_set_enabled,
-    ftrace_set_filter, ftrace_text_reserved, functions, init, is_dead, register_ftrace_function,
-    register_ftrace_graph, remove_module, stats, trampoline_range, unregister_ftrace_function,
-    unregister_ftrace_graph,
+    ftrace_set_filter, ftrace_text_reserved, functions, init, is_dead, register_fprobe,
+    register_ftrace_function, register_ftrace_graph, remove_module, stats, trampoline_range,
+    unregister_fprobe, unregister_ftrace_function, unregister_ftrace_graph,
 };
 
 /// A user of function entries, on this machine.
 pub type FtraceOps = Ops<FtraceRegs>;
+
+/// A probe of functions, on this machine.
+pub type FtraceFprobe = Fprobe<FtraceRegs>;
 
 /// A user of the function graph, on this machine.
 pub type FgraphOps = GraphOps<FtraceRegs>;

@@ -15,7 +15,7 @@ use crate::testing::kernel::{self, Fake};
 use crate::testing::{Random, keep, keep_all};
 
 /// A machine, with its facts stated once more, without its own code.
-pub(super) trait Target: Machine<Regs: Block> {
+pub(crate) trait Target: Machine<Regs: Block> {
     /// Bytes that a compiler puts before and at a site.
     const SLEDS: &'static [(&'static [u8], &'static [u8])];
 
@@ -119,32 +119,32 @@ macro_rules! for_both_machines {
         }
     )*};
 }
-pub(super) use for_both_machines;
+pub(crate) use for_both_machines;
 
 /// A function of an image.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
-    pub(super) addr: usize,
-    pub(super) site: usize,
+pub(crate) struct Function {
+    pub(crate) addr: usize,
+    pub(crate) site: usize,
     /// What the compiler left at the site.
-    pub(super) sled: Vec<u8>,
-    pub(super) notrace: bool,
+    pub(crate) sled: Vec<u8>,
+    pub(crate) notrace: bool,
 }
 
 /// A text with functions.
 #[derive(Clone, Debug)]
-pub(super) struct Image {
-    pub(super) base: usize,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Image {
+    pub(crate) base: usize,
+    pub(crate) bytes: Vec<u8>,
     /// In ascending order.
-    pub(super) functions: Vec<Function>,
-    pub(super) notrace: Range<usize>,
-    pub(super) trampolines: Trampolines,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) notrace: Range<usize>,
+    pub(crate) trampolines: Trampolines,
 }
 
 impl Image {
     /// `count` traceable functions, and a few in the notrace range, somewhere between them; their sites may be anything.
-    pub(super) fn new<T: Target>(count: usize, random: &mut Random) -> Self {
+    pub(crate) fn new<T: Target>(count: usize, random: &mut Random) -> Self {
         let base = 0x4000_0000 + 16 * random.below(0x1000);
         // Nothing before the first function of some images, so nothing can be read there.
         let mut bytes = vec![0xc3; 16 * random.below(2)];
@@ -193,16 +193,16 @@ impl Image {
         Function { addr, site, sled: sled.to_vec(), notrace }
     }
 
-    pub(super) fn text(&self) -> Range<usize> {
+    pub(crate) fn text(&self) -> Range<usize> {
         self.base..self.base + self.bytes.len()
     }
 
-    pub(super) fn traceable(&self) -> impl Iterator<Item = &Function> {
+    pub(crate) fn traceable(&self) -> impl Iterator<Item = &Function> {
         self.functions.iter().filter(|function| !function.notrace)
     }
 
     /// What must stand at the site of `function`.
-    pub(super) fn sled<T: Target>(&self, function: &Function, flavor: Flavor) -> Vec<u8> {
+    pub(crate) fn sled<T: Target>(&self, function: &Function, flavor: Flavor) -> Vec<u8> {
         match flavor {
             Flavor::Off => T::prepared(&function.sled),
             Flavor::Args => T::calling(function.site, self.trampolines.args),
@@ -211,7 +211,7 @@ impl Image {
     }
 
     /// The whole text, with each traceable function in the state that `flavor` gives.
-    pub(super) fn text_with<T: Target>(&self, flavor: impl Fn(&Function) -> Flavor) -> Vec<u8> {
+    pub(crate) fn text_with<T: Target>(&self, flavor: impl Fn(&Function) -> Flavor) -> Vec<u8> {
         let mut text = self.bytes.clone();
         for function in self.traceable() {
             let start = function.site - self.base;
@@ -222,18 +222,18 @@ impl Image {
     }
 
     /// Makes this thread's kernel run this image.
-    pub(super) fn boot<T: Target>(&self) {
+    pub(crate) fn boot<T: Target>(&self) {
         let sleds = self.traceable().map(|function| function.site..function.site + T::SLED).collect();
         kernel::boot(self.base, self.bytes.clone(), sleds);
     }
 
     /// The table as the compiler would leave it.
-    pub(super) fn entries(&self) -> Vec<usize> {
+    pub(crate) fn entries(&self) -> Vec<usize> {
         self.functions.iter().map(|function| function.site).collect()
     }
 
     /// What `init` is given, with `entries` for the table and so many words of state.
-    pub(super) fn source(&self, entries: Vec<usize>, states: usize) -> SiteSource {
+    pub(crate) fn source(&self, entries: Vec<usize>, states: usize) -> SiteSource {
         SiteSource {
             entries: keep_all(entries),
             states: keep_all(vec![u64::MAX / 5; states]),
@@ -243,7 +243,7 @@ impl Image {
     }
 
     /// A booted engine with all sites.
-    pub(super) fn start<T: Target>(&self) -> &'static Engine<Fake, T> {
+    pub(crate) fn start<T: Target>(&self) -> &'static Engine<Fake, T> {
         self.boot::<T>();
         let engine = new_engine::<T>();
         init(engine, self.source(self.entries(), self.functions.len()), self.trampolines)
@@ -253,12 +253,12 @@ impl Image {
 }
 
 /// An engine that was not initialised.
-pub(super) fn new_engine<T: Target>() -> &'static Engine<Fake, T> {
+pub(crate) fn new_engine<T: Target>() -> &'static Engine<Fake, T> {
     keep(Engine::<Fake, T>::new())
 }
 
 /// Initialises an engine.
-pub(super) fn init<T: Target>(
+pub(crate) fn init<T: Target>(
     engine: &Engine<Fake, T>,
     source: SiteSource,
     trampolines: Trampolines,
@@ -268,13 +268,13 @@ pub(super) fn init<T: Target>(
 }
 
 /// The functions that can be traced, in the engine's own view.
-pub(super) fn functions<T: Target>(engine: &Engine<Fake, T>) -> Vec<FuncAddr> {
+pub(crate) fn functions<T: Target>(engine: &Engine<Fake, T>) -> Vec<FuncAddr> {
     let mut funcs = Vec::new();
     engine.functions(|info| funcs.push(info.func));
     funcs
 }
 
 /// The state of a site in the engine's own view.
-pub(super) fn target<T: Target>(engine: &Engine<Fake, T>, function: &Function) -> Option<Flavor> {
+pub(crate) fn target<T: Target>(engine: &Engine<Fake, T>, function: &Function) -> Option<Flavor> {
     engine.target_of(SiteAddr::new(function.site))
 }
