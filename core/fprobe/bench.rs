@@ -9,10 +9,11 @@ use std::vec::Vec;
 use super::{Arm, Fprobe, FprobeError, FprobeHit, Fprobes};
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::engine::Engine;
-use crate::engine::image::{Function, Image, Target, target};
+use crate::engine::image::{Function, Image, Target, init, new_engine, target};
 use crate::graph::world::{Block, HOOKER};
 use crate::regs::Regs;
-use crate::site::Flavor;
+use crate::site::{Flavor, SiteSource};
+use crate::sites::ModuleId;
 use crate::sync::Ordering;
 use crate::task::TaskTrace;
 use crate::testing::kernel::{self, Fake};
@@ -122,15 +123,40 @@ pub(super) struct Bench<T: Target> {
 impl<T: Target> Bench<T> {
     /// An engine with so many functions, and a task with so many words of shadow stack.
     pub(super) fn new(functions: usize, words: usize, random: &mut Random) -> Self {
+        let image = Image::new::<T>(functions, random);
+        let engine = image.start::<T>();
+        Self::on(engine, image, words)
+    }
+
+    /// The same with as many functions in the kernel as in a module that is not loaded yet.
+    pub(super) fn with_module(functions: usize, random: &mut Random) -> Self {
+        let image = Image::new::<T>(2 * functions, random);
+        image.boot::<T>();
+        let engine = new_engine::<T>();
+        let entries = image.traceable().take(functions).map(|function| function.site).collect();
+        init(engine, image.source(entries, functions), image.trampolines).expect("a good image");
+        Self::on(engine, image, 200)
+    }
+
+    /// Loads the module, as the compiler left it.
+    pub(super) fn load(&self) -> ModuleId {
+        let functions = self.image.traceable().count() / 2;
+        self.image.traceable().skip(functions).for_each(|new| kernel::poke(new.site, &new.sled));
+        let entries = self.image.traceable().skip(functions).map(|function| function.site).collect();
+        let source = SiteSource { notrace: 0..0, ..self.image.source(entries, functions) };
+        // SAFETY: nothing executes this text.
+        unsafe { self.engine.add_module(source) }.expect("a good module").0
+    }
+
+    fn on(engine: &'static Engine<Fake, T>, image: Image, words: usize) -> Self {
         TOLD.take();
         MEANWHILE.set(None);
         SERIAL.set(0);
-        let image = Image::new::<T>(functions, random);
         let task = keep(TaskTrace::new());
         task.give_stack(keep_all(vec![0; words])).expect("enough words");
         let stack = keep_all(vec![0usize; STACK_WORDS]).as_mut_ptr().expose_provenance();
         let sp = Cell::new(stack + (STACK_WORDS - 2) * size_of::<usize>());
-        Self { engine: image.start::<T>(), probes: keep(Fprobes::new()), image, task, sp }
+        Self { engine, probes: keep(Fprobes::new()), image, task, sp }
     }
 
     pub(super) fn funcs(&self) -> Vec<usize> {
@@ -149,9 +175,13 @@ impl<T: Target> Bench<T> {
         self.probes.unregister(self.engine, probe)
     }
 
+    fn is_patched(&self, function: &Function) -> bool {
+        target(self.engine, function).is_some_and(|flavor| flavor != Flavor::Off)
+    }
+
     /// The functions whose sites are patched.
     pub(super) fn patched(&self) -> Vec<usize> {
-        let is = |function: &&Function| target(self.engine, function) != Some(Flavor::Off);
+        let is = |function: &&Function| self.is_patched(function);
         self.image.traceable().filter(is).map(|function| function.addr).collect()
     }
 
@@ -162,7 +192,7 @@ impl<T: Target> Bench<T> {
         let (addr, sp) = (FuncAddr::new(func), self.sp.get());
         // SAFETY: a word of the stack, which lives for ever.
         let mut fregs = unsafe { T::Regs::entry(addr, sp, ret, self.task) };
-        if target(self.engine, function) != Some(Flavor::Off) {
+        if self.is_patched(function) {
             self.engine.entry(SiteAddr::new(function.site), addr, &mut fregs, RetAddr::new(HOOKER));
         }
         Call { sp, addr: fregs.return_address().get() }

@@ -10,7 +10,7 @@ use super::{Fprobe, FprobeError, MAX_FPROBE_WORDS, MAX_FPROBES};
 use crate::addr::FuncAddr;
 use crate::engine::Error;
 use crate::engine::image::{Target, for_both_machines};
-use crate::testing::{Random, keep_all};
+use crate::testing::Random;
 
 fn bench<T: Target>() -> (Bench<T>, Vec<usize>) {
     let bench = Bench::<T>::new(6, 200, &mut Random::new(11));
@@ -265,12 +265,31 @@ fn a_probe_that_comes_during_an_entry_waits_for_the_next<T: Target>() {
     assert_eq!((early.nmissed(), late.nmissed()), (0, 0));
 }
 
-/// A module's functions go with it; its probe still can be taken out, and the others keep theirs.
-fn a_list_is_kept_by_the_probe_not_copied<T: Target>() {
-    let (bench, funcs) = bench::<T>();
-    let list = keep_all(funcs[..2].iter().copied().map(FuncAddr::new).collect::<Vec<_>>());
-    let one: &'static Fprobe<T::Regs> = probe(0, Handlers::Exit, &funcs[..2], 0);
-    assert_eq!(one.funcs(), list);
+/// A module's functions go with it: nothing of it stays in the filter, its probe can still be taken out, and what comes to the same
+/// place later is not traced for it.
+fn a_probe_outlives_the_module_of_its_functions<T: Target>() {
+    let bench = Bench::<T>::with_module(3, &mut Random::new(4));
+    let funcs = bench.funcs();
+    let (module, in_kernel) = (&funcs[3..], &funcs[..3]);
+    for handlers in [Handlers::Entry, Handlers::Exit] {
+        let across = probe(0, handlers, &funcs[1..5], 0);
+        let kernel_only = probe(0, handlers, &in_kernel[1..2], 0);
+        let func = FuncAddr::new(module[0]);
+        let gone = Err(FprobeError::Engine(Error::NotTraceable { func }));
+        assert_eq!(bench.register(across), gone, "not loaded yet");
+        assert_eq!(bench.register(kernel_only), Ok(()));
+        let loaded = bench.load();
+        assert_eq!(bench.register(across), Ok(()));
+        assert_eq!(bench.patched(), funcs[1..5]);
+        assert_eq!(bench.engine.remove_module(loaded), Ok(()));
+        assert_eq!(bench.patched(), in_kernel[1..]);
+        let loaded = bench.load();
+        assert_eq!(bench.patched(), in_kernel[1..], "what is there now is other code");
+        assert_eq!(bench.engine.remove_module(loaded), Ok(()));
+        assert_eq!(bench.unregister(across), Ok(()));
+        assert_eq!(bench.patched(), in_kernel[1..2]);
+        assert_eq!(bench.unregister(kernel_only), Ok(()));
+    }
 }
 
 for_both_machines! {
@@ -289,5 +308,5 @@ for_both_machines! {
     a_full_shadow_stack_is_a_miss
     a_call_outlives_its_probe
     a_probe_that_comes_during_an_entry_waits_for_the_next
-    a_list_is_kept_by_the_probe_not_copied
+    a_probe_outlives_the_module_of_its_functions
 }

@@ -16,13 +16,15 @@ const G: usize = 0x2000;
 const H: usize = 0x3000;
 const RET: usize = 0x4_0000;
 
-/// A world with one limited user that reserves so many words; what it is told at returns, as function and duration, or at entries
-/// that count, as function and `None`.
+/// Functions: with the duration at a return, without at an entry that counts.
+type Told = Vec<(usize, Option<u64>)>;
+
+/// A world with one limited user that reserves so many words, and what it is told.
 struct Limited<R: Block> {
     world: Rc<World<R>>,
     limits: &'static Limits,
     clock: Rc<Cell<u64>>,
-    told: Rc<RefCell<Vec<(usize, Option<u64>)>>>,
+    told: Rc<RefCell<Told>>,
 }
 
 impl<R: Block> Limited<R> {
@@ -69,7 +71,7 @@ impl<R: Block> Limited<R> {
         self.world.task.switched_in(self.clock.get());
     }
 
-    fn told(&self) -> Vec<(usize, Option<u64>)> {
+    fn told(&self) -> Told {
         self.told.take()
     }
 

@@ -154,7 +154,7 @@ impl Table {
 #[inline]
 fn place(key: usize, len: usize) -> usize {
     let hash = (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (u128::from(hash) * len as u128 >> u64::BITS) as usize
+    ((u128::from(hash) * len as u128) >> u64::BITS) as usize
 }
 
 #[cfg(test)]

@@ -109,11 +109,12 @@ unsafe impl Platform for Fake {
     }
 
     fn cpu_id() -> usize {
-        with(|kernel| kernel.cpu)
+        // Also from within a `watch`.
+        KERNEL.with_borrow(|kernel| kernel.cpu)
     }
 
     fn clock_ns() -> u64 {
-        with(|kernel| kernel.clock_ns)
+        KERNEL.with_borrow(|kernel| kernel.clock_ns)
     }
 
     fn task_id() -> u32 {
