@@ -442,6 +442,8 @@ fn tell_abandoned<R: Regs>(users: &Users<R>, task: &TaskTrace, frame: Frame, dep
 }
 
 #[cfg(test)]
+mod bugs;
+#[cfg(test)]
 mod cases;
 #[cfg(test)]
 mod data;

@@ -65,7 +65,8 @@ impl PidSet {
     }
 }
 
-/// What is set about one graph user. Kept in a `static`; each setter may be called in any context while calls are traced. Sets are borrowed for ever.
+/// What is set about one graph user. Kept in a `static`; each setter may be called in any context while calls are
+/// traced. Sets are borrowed for ever.
 #[derive(Debug)]
 pub struct Limits {
     options: AtomicU32,

@@ -10,7 +10,7 @@ use super::{Fprobe, FprobeError, MAX_FPROBE_WORDS, MAX_FPROBES};
 use crate::addr::FuncAddr;
 use crate::engine::Error;
 use crate::engine::image::{Target, for_both_machines};
-use crate::testing::Random;
+use crate::testing::{Random, with_interrupt_at};
 
 fn bench<T: Target>() -> (Bench<T>, Vec<usize>) {
     let bench = Bench::<T>::new(6, 200, &mut Random::new(11));
@@ -265,6 +265,33 @@ fn a_probe_that_comes_during_an_entry_waits_for_the_next<T: Target>() {
     assert_eq!((early.nmissed(), late.nmissed()), (0, 0));
 }
 
+/// Between counting who is there and calling them, too.
+fn a_probe_may_come_at_any_step_of_an_entry<T: Target>() {
+    let mut seen = [0; 2];
+    for at in 0.. {
+        let (bench, funcs) = bench::<T>();
+        let early = probe(0, Handlers::Both, &funcs[..1], 2);
+        let late = probe(0, Handlers::Both, &funcs[..1], MAX_FPROBE_WORDS);
+        assert_eq!(bench.register(early), Ok(()));
+        let come = || assert_eq!(bench.register(late), Ok(()));
+        let (call, came) = with_interrupt_at(at, come, || bench.call(funcs[0], RET));
+        assert_eq!(bench.ret(call, 5), RET);
+        let told = told();
+        let pair = |words| [entry_of(0, funcs[0], words), exit_of(0, funcs[0], words)];
+        let [early_entry, early_exit] = pair(2);
+        let [late_entry, late_exit] = pair(MAX_FPROBE_WORDS);
+        let alone = vec![early_entry.clone(), early_exit.clone()];
+        let both = vec![early_entry, late_entry, early_exit, late_exit];
+        assert!(told == alone || came && told == both, "at {at}: {told:?}");
+        seen[usize::from(told == both)] += 1;
+        assert_eq!((early.nmissed(), late.nmissed()), (0, 0), "at {at}");
+        if !came {
+            break;
+        }
+    }
+    assert!(seen[0] > 1 && seen[1] > 0, "before and after the look: {seen:?}");
+}
+
 /// A module's functions go with it: nothing of it stays in the filter, its probe can still be taken out, and what comes to the same
 /// place later is not traced for it.
 fn a_probe_outlives_the_module_of_its_functions<T: Target>() {
@@ -308,5 +335,6 @@ for_both_machines! {
     a_full_shadow_stack_is_a_miss
     a_call_outlives_its_probe
     a_probe_that_comes_during_an_entry_waits_for_the_next
+    a_probe_may_come_at_any_step_of_an_entry
     a_probe_outlives_the_module_of_its_functions
 }
