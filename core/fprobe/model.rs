@@ -225,6 +225,7 @@ fn random_histories_agree_with_the_model<T: Target>() {
     let (mut events, mut missed) = (0, 0);
     storm(60, 1, |random| {
         let mut pair = Pair::<T>::new(random);
+        (0..12).for_each(|_| pair.change(random));
         for _ in 0..if cfg!(miri) { 60 } else { 300 } {
             match random.below(12) {
                 0..=4 => pair.call(random),

@@ -14,6 +14,8 @@ use crate::sync::Ordering;
 use crate::testing::{Random, keep, keep_all, storm};
 
 const FUNCS: [usize; 6] = [0x1000, 0x1100, 0x1200, 0x1300, 0x1400, 0x1500];
+/// What the limited user is not asked about.
+const UNSEEN: usize = 0x1500;
 /// What the other user wants the returns of.
 const OTHERS: [usize; 3] = [0x1100, 0x1300, 0x1500];
 const CONTEXTS: [Context; 4] = [Context::Task, Context::SoftIrq, Context::Irq, Context::Nmi];
@@ -93,7 +95,7 @@ impl Plain {
             inside_irq: false,
             counted: None,
         };
-        if self.user.is_some() {
+        if self.user.is_some() && func != UNSEEN {
             self.ask(&mut frame, context, now);
         }
         let hooked = frame.wanted.is_some() || OTHERS.contains(&func);
@@ -224,7 +226,8 @@ impl<R: Block> Pair<R> {
                 }
             },
         );
-        let limited = user(0, Filter::ALL);
+        let filter = Filter { include: FuncSet::All, exclude: FuncSet::Some(funcs([UNSEEN])) };
+        let limited = user(0, filter);
         // The other user is in the way: before the limited one, or behind it.
         let other = user(1, Filter::ALL);
         let order = if random.one_in(2) { [limited, other] } else { [other, limited] };
