@@ -136,6 +136,12 @@ pub fn unregister_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(),
     ENGINE.unregister_graph(ops)
 }
 
+/// Returns when no callback is under way that began before: what callbacks could use until now, such as a set that
+/// [`Limits`](crate::Limits) had, can be reused then. Task context, not from a callback.
+pub fn ftrace_synchronize() {
+    ENGINE.synchronize();
+}
+
 /// The probes of this image.
 static FPROBES: Fprobes<FtraceRegs> = Fprobes::new();
 

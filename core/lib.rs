@@ -88,7 +88,7 @@ pub use arch::tracer;
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
     add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_set_enabled,
-    ftrace_set_filter, ftrace_text_reserved, functions, init, is_dead, register_fprobe,
+    ftrace_set_filter, ftrace_synchronize, ftrace_text_reserved, functions, init, is_dead, register_fprobe,
     register_ftrace_function, register_ftrace_graph, remove_module, stats, trampoline_range,
     unregister_fprobe, unregister_ftrace_function, unregister_ftrace_graph,
 };
