@@ -150,7 +150,7 @@ miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly to
 	scripts/step setup-miri scripts/setup miri
 	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks" scripts/step --tests miri \
 		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features -- \
-		addr arch engine filter:: frame graph record recursion shadow site task
+		addr arch engine filter:: fprobe frame graph limits profile record recursion shadow site task
 
 # --- Checks --------------------------------------------------------------------------------------------------------
 

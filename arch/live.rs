@@ -7,6 +7,7 @@ use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::{FtraceRegs, tramp};
 use crate::engine::{Engine, Error, FunctionInfo, LoadedModule, SetChange, Stats, WhichSet};
 use crate::filter_text::ParseError;
+use crate::fprobe::{Fprobe, FprobeError, Fprobes};
 use crate::graph::GraphOps;
 use crate::ops::Ops;
 use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
@@ -137,6 +138,31 @@ pub fn register_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(), E
 /// As for [`unregister_ftrace_function`].
 pub fn unregister_ftrace_graph(ops: &'static GraphOps<FtraceRegs>) -> Result<(), Error> {
     ENGINE.unregister_graph(ops)
+}
+
+/// Returns when no callback is under way that began before: what callbacks could use until now, such as a set that
+/// [`Limits`](crate::Limits) had, can be reused then. Task context, not from a callback.
+pub fn ftrace_synchronize() {
+    ENGINE.synchronize();
+}
+
+/// The probes of this image.
+static FPROBES: Fprobes<FtraceRegs> = Fprobes::new();
+
+/// Registers a probe: see [`Fprobes::register`].
+///
+/// # Errors
+/// See there.
+pub fn register_fprobe(probe: &'static Fprobe<FtraceRegs>) -> Result<(), FprobeError> {
+    FPROBES.register(&ENGINE, probe)
+}
+
+/// Takes a probe out: see [`Fprobes::unregister`].
+///
+/// # Errors
+/// See there.
+pub fn unregister_fprobe(probe: &'static Fprobe<FtraceRegs>) -> Result<(), FprobeError> {
+    FPROBES.unregister(&ENGINE, probe)
 }
 
 /// Stops tracing for good, from any context: no callback is called any more, hooked calls still return. For a kernel that

@@ -184,6 +184,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
+    /// Returns when no callback is under way that began before: what callbacks used until now can be reused then. Task context, not
+    /// from a callback.
+    pub fn synchronize(&self) {
+        self.quiesce.synchronize::<P>();
+    }
+
     fn ready(&self, control: &Control) -> Result<Trampolines, Error> {
         match control.phase {
             _ if self.is_stopped() => Err(Error::Stopped),
@@ -225,7 +231,7 @@ mod direct;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]
-mod image;
+pub(crate) mod image;
 #[cfg(test)]
 mod init;
 #[cfg(test)]

@@ -28,14 +28,18 @@ mod arch;
 mod engine;
 mod filter;
 pub mod filter_text;
+mod fprobe;
 mod frame;
 mod graph;
+mod limits;
 pub mod linker;
 pub mod machine;
 pub mod names;
 mod ops;
+mod owner;
 pub mod pattern;
 mod platform;
+mod profile;
 mod quiesce;
 pub mod record;
 mod recursion;
@@ -58,10 +62,18 @@ pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
 pub use engine::{Engine, Error, FunctionInfo, LoadedModule, SetChange, Stats, WhichSet};
 pub use filter::{Filter, FuncSet};
-pub use graph::{EntryCall, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want};
+pub use fprobe::{
+    Arm, Fprobe, FprobeEntryFunc, FprobeError, FprobeExitFunc, FprobeHit, Fprobes, MAX_FPROBE_WORDS,
+    MAX_FPROBES,
+};
+pub use graph::{
+    AbandonedCall, EntryCall, GraphAbandonedFunc, GraphEntryFunc, GraphOps, GraphReturnFunc, ReturnCall, Want,
+};
+pub use limits::{Admitted, Finished, LIMIT_WORDS, LimitOptions, Limits, PidSet};
 pub use machine::{Hooking, Layouts, Pair, Trampolines};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+pub use profile::{PROFILE_WORDS, ProfileError, ProfileRow, Profiler, write_profile};
 pub use quiesce::MAX_CPUS;
 pub use regs::{Regs, Saved};
 pub use shadow::{FrameView, MAX_DATA_WORDS, StackError, Walk};
@@ -84,13 +96,17 @@ pub use arch::live::{
     add_module, add_named_module, fgraph_read_filter_words, fgraph_set_filter, fgraph_set_filter_words,
     fgraph_show_filter_words, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_modify_direct,
     ftrace_read_filter_words, ftrace_resume_address, ftrace_set_enabled, ftrace_set_filter,
-    ftrace_set_filter_words, ftrace_show_filter_words, ftrace_text_reserved, functions, init, is_dead,
-    read_list, register_ftrace_function, register_ftrace_graph, remove_module, show_list, stats,
-    trampoline_range, unregister_ftrace_function, unregister_ftrace_graph, word_candidates,
+    ftrace_set_filter_words, ftrace_show_filter_words, ftrace_synchronize, ftrace_text_reserved, functions,
+    init, is_dead, read_list, register_fprobe, register_ftrace_function, register_ftrace_graph,
+    remove_module, show_list, stats, trampoline_range, unregister_fprobe, unregister_ftrace_function,
+    unregister_ftrace_graph, word_candidates,
 };
 
 /// A user of function entries, on this machine.
 pub type FtraceOps = Ops<FtraceRegs>;
+
+/// A probe of functions, on this machine.
+pub type FtraceFprobe = Fprobe<FtraceRegs>;
 
 /// A user of the function graph, on this machine.
 pub type FgraphOps = GraphOps<FtraceRegs>;

@@ -4,6 +4,7 @@ use bitflags::bitflags;
 
 use crate::addr::{FuncAddr, RetAddr};
 use crate::filter::Filter;
+use crate::owner::Owner;
 use crate::regs::Regs;
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -45,6 +46,8 @@ pub struct Ops<R: Regs> {
     private: usize,
     /// Where the functions go on; 0 without `DIRECT`.
     direct: AtomicUsize,
+    /// What this is a part of, if it is one of this crate's own.
+    pub(crate) owner: Owner,
 }
 
 /// What an `ftrace_ops` with a trampoline of its own does where the sled cannot jump there, or other users are to be told first.
@@ -57,7 +60,7 @@ impl<R: Regs> Ops<R> {
     /// A user that wants `func` called at the entry of every function that `filter` lets through.
     pub const fn new(func: OpsFunc<R>, flags: OpsFlags, filter: Filter) -> Self {
         let flags = flags.difference(OpsFlags::DIRECT);
-        Self { func, flags, filter, private: 0, direct: AtomicUsize::new(0) }
+        Self { func, flags, filter, private: 0, direct: AtomicUsize::new(0), owner: Owner::none() }
     }
 
     /// A user whose functions go on at `target` instead of their own bodies (`register_ftrace_direct`).
@@ -77,6 +80,7 @@ impl<R: Regs> Ops<R> {
             filter,
             private: 0,
             direct: AtomicUsize::new(target),
+            owner: Owner::none(),
         }
     }
 

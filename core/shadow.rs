@@ -97,6 +97,16 @@ pub(crate) struct Found {
     end: u32,
 }
 
+/// A frame that was jumped over, with what it keeps. Who was still being asked at its entry does not want anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) frame: Frame,
+    pub(crate) ret_addr: RetAddr,
+    pub(crate) func: FuncAddr,
+    pub(crate) want: u32,
+    pub(crate) stamp: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Position {
     newest: u32,
@@ -280,19 +290,70 @@ impl Shadow {
         if position.newest != frame.0 {
             return None;
         }
-        let mut at = frame.0 as usize + FRAME_WORDS;
-        while at < position.top as usize {
+        self.block(frame.0, position.top, slot)
+    }
+
+    /// The block of user `slot` in the frame from `start` to `end`.
+    fn block(&self, start: u32, end: u32, slot: usize) -> Option<&[AtomicUsize]> {
+        let mut at = start as usize + FRAME_WORDS;
+        while at < end as usize {
             let header = DataHeader::decode(self.get(at) as u64);
-            let end = at + 1 + header.words;
-            if header.words == 0 || end > position.top as usize {
+            let behind = at + 1 + header.words;
+            if header.words == 0 || behind > end as usize {
                 return None;
             }
             if header.slot == slot {
                 return Some(self.slice(at + 1, header.words));
             }
-            at = end;
+            at = behind;
         }
         None
+    }
+
+    /// The data that user `slot` reserved `depth` calls up from `frame`, which must be the newest: 0 is `frame` itself, and then
+    /// those sealed frames count whose want bits and stamp are `theirs`.
+    pub(crate) fn data_above(
+        &self,
+        frame: Frame,
+        slot: usize,
+        depth: usize,
+        theirs: impl Fn(u32, u64) -> bool,
+    ) -> Option<&[AtomicUsize]> {
+        let position = self.position();
+        if position.newest != frame.0 {
+            return None;
+        }
+        let (mut at, mut end, mut left) = (frame.0, position.top, depth);
+        loop {
+            let control = self.control(at);
+            let counts =
+                at == frame.0 || control.state == State::Sealed && theirs(control.want, control.stamp);
+            match (counts, left) {
+                (true, 0) => return self.block(at, end, slot),
+                (true, _) => left -= 1,
+                (false, _) => {}
+            }
+            (at, end) = (below(at, control.distance), at);
+            if at == NONE {
+                return None;
+            }
+        }
+    }
+
+    /// The newest frame, if it lies above `frame`: nothing will return through it any more.
+    pub(crate) fn left_above(&self, frame: Frame) -> Option<Left> {
+        let newest = self.position().newest;
+        if newest == NONE || newest <= frame.0 {
+            return None;
+        }
+        let (start, control) = (newest as usize, self.control(newest));
+        Some(Left {
+            frame: Frame(newest),
+            ret_addr: RetAddr::new(self.get(start + RET)),
+            func: FuncAddr::new(self.get(start + FUNC)),
+            want: if control.state == State::Sealed { control.want } else { 0 },
+            stamp: control.stamp,
+        })
     }
 
     /// Where the newest frame ends now, for [`rewind`](Self::rewind).

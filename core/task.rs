@@ -5,6 +5,9 @@ use crate::recursion::{Group, Guarded, Recursion};
 use crate::shadow::{Shadow, StackError, Walk};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+use sleep::Sleep;
+use words::Words;
+
 /// How many trampolines may be under way on one task at once: four contexts, twice each. A traced call that comes above
 /// it runs untraced. This is what ends the recursion when something that the tracer itself calls is traced by mistake.
 pub(crate) const MAX_NEST: u32 = 8;
@@ -39,6 +42,9 @@ pub struct TaskTrace {
     pub(crate) calls: Counter,
     /// Returns of hooked calls.
     pub(crate) returns: Counter,
+    /// A word for each graph user.
+    pub(crate) words: Words,
+    sleep: Sleep,
 }
 
 /// A count kept apart by context, so that what interrupts an increment increments another word: exact without an
@@ -97,6 +103,8 @@ impl TaskTrace {
             recursed: Counter::new(),
             calls: Counter::new(),
             returns: Counter::new(),
+            words: Words::new(),
+            sleep: Sleep::new(),
         }
     }
 
@@ -157,6 +165,23 @@ impl TaskTrace {
         self.pause.load(Ordering::Relaxed) != 0
     }
 
+    /// Tells that the task gives its CPU up at `now`: for the scheduler to call at a task switch, so that users can leave out the
+    /// time in which a call slept. `now` is the time of [`Platform::clock_ns`](crate::Platform::clock_ns).
+    pub fn switched_out(&self, now: u64) {
+        self.sleep.begin(now);
+    }
+
+    /// Tells that the task has a CPU again at `now`. Without a [`switched_out`](Self::switched_out) before it does nothing.
+    pub fn switched_in(&self, now: u64) {
+        self.sleep.end(now);
+    }
+
+    /// How long the task has been without a CPU so far, in nanoseconds, as the scheduler told.
+    #[inline]
+    pub fn slept_ns(&self) -> u64 {
+        self.sleep.total_ns()
+    }
+
     /// The task's hooked calls that have not returned, newest first: from the task itself, from an interrupt on top of it,
     /// or while it is stopped.
     pub fn frames(&self) -> Walk<'_> {
@@ -192,3 +217,6 @@ impl Default for TaskTrace {
         Self::new()
     }
 }
+
+mod sleep;
+mod words;

@@ -18,6 +18,8 @@ use core::iter::Peekable;
 
 use page::{Opening, Page, decimal_digits, lossy};
 
+pub(crate) use page::write_time;
+
 bitflags::bitflags! {
     /// What the lines show. The names are those of the `funcgraph-` options, `ABSTIME` for `funcgraph-abstime`
     /// and so on.

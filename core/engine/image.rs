@@ -17,7 +17,7 @@ use crate::testing::{Random, keep, keep_all};
 
 /// How the sites of an image are built and hooked. A test runs in one style at a time; see [`for_both_machines`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     /// NOPs at the entry, hooked the classic way; landing pads in some places.
     Plain,
     /// NOPs at the entry and no landing pads, hooked the balanced way where the machine can.
@@ -33,12 +33,12 @@ std::thread_local! {
 }
 
 /// The style of this thread's images.
-pub(super) fn style() -> Style {
+pub(crate) fn style() -> Style {
     STYLE.get()
 }
 
 /// Runs a test with images of a style.
-pub(super) fn in_style(style: Style, test: fn()) {
+pub(crate) fn in_style(style: Style, test: fn()) {
     STYLE.set(style);
     test();
     STYLE.set(Style::Plain);
@@ -54,10 +54,10 @@ fn is_classic() -> bool {
 
 /// What a compiler leaves of a function before its body.
 #[derive(Clone, Debug)]
-pub(super) struct Begin {
-    pub(super) prefix: Vec<u8>,
+pub(crate) struct Begin {
+    pub(crate) prefix: Vec<u8>,
     pad: Vec<u8>,
-    pub(super) sled: Vec<u8>,
+    pub(crate) sled: Vec<u8>,
 }
 
 fn begins(prefixes: &[&[u8]], pads: &[&[u8]], sleds: &[&[u8]]) -> Vec<Begin> {
@@ -72,7 +72,7 @@ fn begins(prefixes: &[&[u8]], pads: &[&[u8]], sleds: &[&[u8]]) -> Vec<Begin> {
 }
 
 /// A machine, with its facts stated once more, without its own code.
-pub(super) trait Target: Machine<Regs: Block> {
+pub(crate) trait Target: Machine<Regs: Block> {
     /// What compilers leave, in this style.
     fn begins() -> Vec<Begin>;
 
@@ -229,7 +229,7 @@ macro_rules! in_styles {
         }
     };
 }
-pub(super) use in_styles;
+pub(crate) use in_styles;
 
 /// Runs a generic test for both machines, in every style.
 macro_rules! for_both_machines {
@@ -248,7 +248,7 @@ macro_rules! for_both_machines {
         }
     };
 }
-pub(super) use for_both_machines;
+pub(crate) use for_both_machines;
 
 /// Runs a generic test where the sleds themselves branch to the trampolines.
 macro_rules! for_branching_sleds {
@@ -264,50 +264,50 @@ macro_rules! for_branching_sleds {
         }
     };
 }
-pub(super) use for_branching_sleds;
+pub(crate) use for_branching_sleds;
 
 /// A function of an image.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
+pub(crate) struct Function {
     /// Where the compiler's table points to.
-    pub(super) entry: usize,
-    pub(super) addr: usize,
-    pub(super) site: usize,
+    pub(crate) entry: usize,
+    pub(crate) addr: usize,
+    pub(crate) site: usize,
     /// What the compiler left at the site.
-    pub(super) sled: Vec<u8>,
-    pub(super) notrace: bool,
+    pub(crate) sled: Vec<u8>,
+    pub(crate) notrace: bool,
 }
 
 impl Function {
     /// The bytes at which it is patched.
-    pub(super) fn sled_range(&self) -> Range<usize> {
+    pub(crate) fn sled_range(&self) -> Range<usize> {
         self.site..self.site + self.sled.len()
     }
 
     /// All bytes of its site.
-    pub(super) fn span(&self) -> Range<usize> {
+    pub(crate) fn span(&self) -> Range<usize> {
         self.entry.min(self.site)..self.sled_range().end
     }
 }
 
 /// A text with functions.
 #[derive(Clone, Debug)]
-pub(super) struct Image {
-    pub(super) base: usize,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Image {
+    pub(crate) base: usize,
+    pub(crate) bytes: Vec<u8>,
     /// In ascending order.
-    pub(super) functions: Vec<Function>,
-    pub(super) notrace: Range<usize>,
-    pub(super) trampolines: Trampolines,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) notrace: Range<usize>,
+    pub(crate) trampolines: Trampolines,
     /// Memory for the state words, which the text of prefixed sites leads to.
-    pub(super) states: usize,
+    pub(crate) states: usize,
 }
 
 const STATES: usize = 256;
 
 impl Image {
     /// `count` traceable functions, and a few in the notrace range, somewhere between them; their sites may be anything.
-    pub(super) fn new<T: Target>(count: usize, random: &mut Random) -> Self {
+    pub(crate) fn new<T: Target>(count: usize, random: &mut Random) -> Self {
         let states = keep_all(vec![0_u64; STATES]).as_mut_ptr();
         let states = states.expose_provenance();
         let mut base = 0x4000_0000 + 16 * random.below(0x1000);
@@ -370,32 +370,32 @@ impl Image {
         Function { entry, addr, site, sled: begin.sled, notrace }
     }
 
-    pub(super) fn text(&self) -> Range<usize> {
+    pub(crate) fn text(&self) -> Range<usize> {
         self.base..self.base + self.bytes.len()
     }
 
-    pub(super) fn traceable(&self) -> impl Iterator<Item = &Function> {
+    pub(crate) fn traceable(&self) -> impl Iterator<Item = &Function> {
         self.functions.iter().filter(|function| !function.notrace)
     }
 
     /// What the compiler left of a function's site.
-    pub(super) fn compiled(&self, function: &Function) -> &[u8] {
+    pub(crate) fn compiled(&self, function: &Function) -> &[u8] {
         let span = function.span();
         &self.bytes[span.start - self.base..span.end - self.base]
     }
 
     /// What the compiler was told.
-    pub(super) fn layouts(&self) -> Layouts {
+    pub(crate) fn layouts(&self) -> Layouts {
         if is_prefixed() { Layouts::Prefixed } else { Layouts::Plain }
     }
 
     /// How many traceable functions begin with a landing pad.
-    pub(super) fn landing_pads(&self) -> usize {
+    pub(crate) fn landing_pads(&self) -> usize {
         self.traceable().filter(|function| function.addr != function.site).count()
     }
 
     /// The trampolines that this style's sleds call.
-    pub(super) fn pair<T: Target>(&self) -> Pair {
+    pub(crate) fn pair<T: Target>(&self) -> Pair {
         match style() {
             Style::Plain => self.trampolines.classic,
             Style::Guarded if T::ALIGN > 1 => self.trampolines.classic,
@@ -406,7 +406,7 @@ impl Image {
     }
 
     /// What must stand at the site of `function`.
-    pub(super) fn sled<T: Target>(&self, function: &Function, flavor: Flavor) -> Vec<u8> {
+    pub(crate) fn sled<T: Target>(&self, function: &Function, flavor: Flavor) -> Vec<u8> {
         let pair = self.pair::<T>();
         match flavor {
             Flavor::Off => T::prepared(function, &self.trampolines, 0).1,
@@ -417,12 +417,12 @@ impl Image {
     }
 
     /// The whole text, with each traceable function in the state that `flavor` gives.
-    pub(super) fn text_with<T: Target>(&self, flavor: impl Fn(&Function) -> Flavor) -> Vec<u8> {
+    pub(crate) fn text_with<T: Target>(&self, flavor: impl Fn(&Function) -> Flavor) -> Vec<u8> {
         self.text_with_sleds::<T>(|function| self.sled::<T>(function, flavor(function)))
     }
 
     /// The whole text, with each traceable function's sled as `sled` gives it.
-    pub(super) fn text_with_sleds<T: Target>(&self, sled: impl Fn(&Function) -> Vec<u8>) -> Vec<u8> {
+    pub(crate) fn text_with_sleds<T: Target>(&self, sled: impl Fn(&Function) -> Vec<u8>) -> Vec<u8> {
         let mut text = self.bytes.clone();
         let mut put = |addr: usize, bytes: &[u8]| {
             text[addr - self.base..][..bytes.len()].copy_from_slice(bytes);
@@ -436,18 +436,18 @@ impl Image {
     }
 
     /// Makes this thread's kernel run this image.
-    pub(super) fn boot<T: Target>(&self) {
+    pub(crate) fn boot<T: Target>(&self) {
         let sleds = self.traceable().map(Function::span).collect();
         kernel::boot(self.base, self.bytes.clone(), sleds);
     }
 
     /// The table as the compiler would leave it.
-    pub(super) fn entries(&self) -> Vec<usize> {
+    pub(crate) fn entries(&self) -> Vec<usize> {
         self.functions.iter().map(|function| function.entry).collect()
     }
 
     /// What `init` is given, with `entries` for the table and so many words of state.
-    pub(super) fn source(&self, entries: Vec<usize>, states: usize) -> SiteSource {
+    pub(crate) fn source(&self, entries: Vec<usize>, states: usize) -> SiteSource {
         assert!(states <= STATES);
         let words = core::ptr::with_exposed_provenance_mut(self.states);
         // SAFETY: the image's own words; engines of earlier boots are not used any more.
@@ -464,7 +464,7 @@ impl Image {
     }
 
     /// A table of these entries only, with state words of its own.
-    pub(super) fn source_of(&self, entries: Vec<usize>, notrace: Range<usize>) -> SiteSource {
+    pub(crate) fn source_of(&self, entries: Vec<usize>, notrace: Range<usize>) -> SiteSource {
         let states = keep_all(vec![0; entries.len()]);
         let (layouts, hooking) = (self.layouts(), self.hooking());
         SiteSource { entries: keep_all(entries), states, text: self.text(), notrace, layouts, hooking }
@@ -475,7 +475,7 @@ impl Image {
     }
 
     /// A booted engine with all sites.
-    pub(super) fn start<T: Target>(&self) -> &'static Engine<Fake, T> {
+    pub(crate) fn start<T: Target>(&self) -> &'static Engine<Fake, T> {
         self.boot::<T>();
         let engine = new_engine::<T>();
         init(engine, self.source(self.entries(), self.functions.len()), self.trampolines)
@@ -485,12 +485,12 @@ impl Image {
 }
 
 /// An engine that was not initialised.
-pub(super) fn new_engine<T: Target>() -> &'static Engine<Fake, T> {
+pub(crate) fn new_engine<T: Target>() -> &'static Engine<Fake, T> {
     keep(Engine::<Fake, T>::new())
 }
 
 /// Initialises an engine.
-pub(super) fn init<T: Target>(
+pub(crate) fn init<T: Target>(
     engine: &Engine<Fake, T>,
     source: SiteSource,
     trampolines: Trampolines,
@@ -500,13 +500,13 @@ pub(super) fn init<T: Target>(
 }
 
 /// The functions that can be traced, in the engine's own view.
-pub(super) fn functions<T: Target>(engine: &Engine<Fake, T>) -> Vec<FuncAddr> {
+pub(crate) fn functions<T: Target>(engine: &Engine<Fake, T>) -> Vec<FuncAddr> {
     let mut funcs = Vec::new();
     engine.functions(|info| funcs.push(info.func));
     funcs
 }
 
 /// The state of a site in the engine's own view.
-pub(super) fn target<T: Target>(engine: &Engine<Fake, T>, function: &Function) -> Option<Flavor> {
+pub(crate) fn target<T: Target>(engine: &Engine<Fake, T>, function: &Function) -> Option<Flavor> {
     engine.target_of(SiteAddr::new(function.site)).map(|(flavor, _)| flavor)
 }

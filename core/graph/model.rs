@@ -7,11 +7,11 @@ use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::vec::Vec;
 
-use super::world::{Block, Call, HOOKER, World, funcs, on_both_machines, play, user};
+use super::world::{Block, Call, HOOKER, World, funcs, on_both_machines, play_all, user};
 use super::{GraphOps, Want};
 use crate::filter::{Filter, FuncSet};
 use crate::platform::{Context, Fatal};
-use crate::sync::Ordering;
+use crate::sync::{AtomicUsize, Ordering};
 use crate::task::TaskStats;
 use crate::testing::{Random, storm};
 use crate::users::MAX_USERS;
@@ -29,6 +29,10 @@ struct Choice {
     /// A return value to put in place.
     value: Option<usize>,
     fill: usize,
+    /// How many calls up to look for data.
+    up: usize,
+    /// What is put into the user's word in the task.
+    word: Option<usize>,
 }
 
 fn choose(user: usize, serial: usize, at_return: bool) -> Choice {
@@ -39,7 +43,20 @@ fn choose(user: usize, serial: usize, at_return: bool) -> Choice {
         nested: random.one_in(6).then(|| (*random.pick(&FUNCS), *random.pick(&CONTEXTS))),
         value: random.one_in(3).then(|| random.word() as usize),
         fill: random.word() as usize,
+        up: random.below(4),
+        word: random.one_in(2).then(|| random.word() as usize),
     }
+}
+
+fn values(data: Option<&[AtomicUsize]>) -> Option<Vec<usize>> {
+    data.map(|data| data.iter().map(|word| word.load(Ordering::Relaxed)).collect())
+}
+
+/// Looks at a word and puts another value into it.
+fn replaced(word: &AtomicUsize, by: Option<usize>) -> usize {
+    let was = word.load(Ordering::Relaxed);
+    word.store(by.unwrap_or(was), Ordering::Relaxed);
+    was
 }
 
 /// What a callback was told.
@@ -51,6 +68,8 @@ enum Event {
         ret: usize,
         depth: u32,
         reserved: bool,
+        word: usize,
+        parent: Option<Vec<usize>>,
     },
     Return {
         user: usize,
@@ -60,6 +79,17 @@ enum Event {
         value: usize,
         data: Option<Vec<usize>>,
         overrun: u64,
+        word: usize,
+        parent: Option<Vec<usize>>,
+    },
+    Abandoned {
+        user: usize,
+        func: usize,
+        ret: usize,
+        depth: u32,
+        data: Option<Vec<usize>>,
+        word: usize,
+        parent: Option<Vec<usize>>,
     },
 }
 
@@ -110,12 +140,15 @@ impl<R: Block> Real<R> {
                         .for_each(|(i, word)| word.store(choice.fill ^ i, Ordering::Relaxed));
                 }
                 let reserved = data.is_some();
+                assert!(!reserved || call.reserve(1).is_none(), "a second reservation");
                 events.borrow_mut().push(Event::Entry {
                     user: ops.private(),
                     func: call.func().get(),
                     ret: call.ret_addr().get(),
                     depth: call.depth(),
                     reserved,
+                    word: replaced(call.task_word(), choice.word),
+                    parent: values(call.parent_data(choice.up)),
                 });
                 choice.want
             }
@@ -125,15 +158,16 @@ impl<R: Block> Real<R> {
             move |call: &mut super::ReturnCall<'_, R>, ops: &GraphOps<R>| {
                 let choice = choose(ops.private(), serials.current.get(), true);
                 nested_call(&world, &serials, choice.nested);
-                let data = call.data();
                 events.borrow_mut().push(Event::Return {
                     user: ops.private(),
                     func: call.func().get(),
                     ret: call.ret_addr().get(),
                     depth: call.depth(),
                     value: call.retval(),
-                    data: data.map(|data| data.iter().map(|word| word.load(Ordering::Relaxed)).collect()),
+                    data: values(call.data()),
                     overrun: call.overrun(),
+                    word: replaced(call.task_word(), choice.word),
+                    parent: values(call.parent_data(choice.up)),
                 });
                 if let Some(value) = choice.value {
                     // SAFETY: nothing runs with these registers.
@@ -141,7 +175,23 @@ impl<R: Block> Real<R> {
                 }
             }
         };
-        play(entry, ret);
+        let abandoned = {
+            let (world, serials, events) = (world.clone(), serials.clone(), events.clone());
+            move |call: &mut super::AbandonedCall<'_, R>, ops: &GraphOps<R>| {
+                let choice = choose(ops.private(), serials.current.get(), true);
+                nested_call(&world, &serials, choice.nested);
+                events.borrow_mut().push(Event::Abandoned {
+                    user: ops.private(),
+                    func: call.func().get(),
+                    ret: call.ret_addr().get(),
+                    depth: call.depth(),
+                    data: values(call.data()),
+                    word: replaced(call.task_word(), choice.word),
+                    parent: values(call.parent_data(choice.up)),
+                });
+            }
+        };
+        play_all(entry, ret, abandoned);
         Self { world, serials, events }
     }
 
@@ -177,6 +227,8 @@ struct PlainUser {
     wants: Vec<usize>,
     /// Which registration this is.
     generation: usize,
+    /// Its word in the task.
+    word: usize,
 }
 
 struct PlainFrame {
@@ -185,6 +237,8 @@ struct PlainFrame {
     key: usize,
     /// Slot, registration, and data of each user that wants the return or is still being asked.
     wanted: Vec<(usize, usize, Option<Vec<usize>>)>,
+    /// Its entry is complete.
+    sealed: bool,
 }
 
 impl PlainFrame {
@@ -246,20 +300,23 @@ impl Plain {
             self.busy[guard] = false;
             return ret;
         }
-        self.frames.push(PlainFrame { func, ret, key, wanted: Vec::new() });
+        self.frames.push(PlainFrame { func, ret, key, wanted: Vec::new(), sealed: false });
         let depth = self.frames.len() as u32 - 1;
         for (slot, number, generation) in asked {
             let choice = choose(number, serial, false);
             self.nested(choice.nested, key);
             let reserved =
                 (1..=32).contains(&choice.words) && self.used() + 1 + choice.words <= self.capacity;
-            self.events.push(Event::Entry { user: number, func, ret, depth, reserved });
-            if choice.want == Want::Return {
-                let data = reserved.then(|| (0..choice.words).map(|i| choice.fill ^ i).collect());
-                self.frames.last_mut().expect("pushed above").wanted.push((slot, generation, data));
+            let data = reserved.then(|| (0..choice.words).map(|i| choice.fill ^ i).collect());
+            self.frames.last_mut().expect("pushed above").wanted.push((slot, generation, data));
+            let (word, parent) = (self.word(slot, choice.word), self.parent(slot, generation, choice.up));
+            self.events.push(Event::Entry { user: number, func, ret, depth, reserved, word, parent });
+            if choice.want == Want::Nothing {
+                self.frames.last_mut().expect("pushed above").wanted.pop();
             }
         }
         self.busy[guard] = false;
+        self.frames.last_mut().expect("pushed above").sealed = true;
         if self.frames.last().is_some_and(|frame| frame.wanted.is_empty()) {
             self.frames.pop();
             return ret;
@@ -276,19 +333,33 @@ impl Plain {
 
     fn leave(&mut self, key: usize, mut value: usize, serial: usize) -> Option<(usize, usize)> {
         let index = self.find(key)?;
-        self.stats.abandoned += (self.frames.len() - 1 - index) as u64;
+        let guard = if self.stopped { None } else { self.guard() };
+        let abandoned = (self.frames.len() - 1 - index) as u64;
+        while guard.is_some() && self.frames.len() > index + 1 {
+            self.abandon(key, serial);
+        }
+        self.stats.abandoned += abandoned;
         self.frames.truncate(index + 1);
         let PlainFrame { func, ret, .. } = self.frames[index];
-        if !self.stopped
-            && let Some(guard) = self.guard()
-        {
+        if let Some(guard) = guard {
             for (slot, generation, data) in self.frames[index].wanted.clone() {
                 let now = self.users[slot].as_ref().filter(|user| user.generation == generation);
                 let Some(number) = now.map(|user| user.number) else { continue };
                 let choice = choose(number, serial, true);
                 self.nested(choice.nested, key);
                 let (depth, overrun) = (index as u32, self.stats.overrun);
-                self.events.push(Event::Return { user: number, func, ret, depth, value, data, overrun });
+                let (word, parent) = (self.word(slot, choice.word), self.parent(slot, generation, choice.up));
+                self.events.push(Event::Return {
+                    user: number,
+                    func,
+                    ret,
+                    depth,
+                    value,
+                    data,
+                    overrun,
+                    word,
+                    parent,
+                });
                 value = choice.value.unwrap_or(value);
             }
             self.busy[guard] = false;
@@ -296,6 +367,37 @@ impl Plain {
         self.frames.pop();
         self.stats.returns += 1;
         Some((ret, value))
+    }
+
+    /// Tells of the newest frame, which was jumped over, and takes it off.
+    fn abandon(&mut self, key: usize, serial: usize) {
+        let depth = self.frames.len() as u32 - 1;
+        let PlainFrame { func, ret, .. } = self.frames[depth as usize];
+        for (slot, generation, data) in self.frames[depth as usize].wanted.clone() {
+            let now = self.users[slot].as_ref().filter(|user| user.generation == generation);
+            let Some(number) = now.map(|user| user.number) else { continue };
+            let choice = choose(number, serial, true);
+            self.nested(choice.nested, key);
+            let (word, parent) = (self.word(slot, choice.word), self.parent(slot, generation, choice.up));
+            self.events.push(Event::Abandoned { user: number, func, ret, depth, data, word, parent });
+        }
+        self.frames.pop();
+    }
+
+    /// The word of the user in `slot`, which is replaced by another value.
+    fn word(&mut self, slot: usize, by: Option<usize>) -> usize {
+        let word = &mut self.users[slot].as_mut().expect("a user").word;
+        core::mem::replace(word, by.unwrap_or(*word))
+    }
+
+    /// What the user reserved so many calls up from the newest.
+    fn parent(&self, slot: usize, generation: usize, up: usize) -> Option<Vec<usize>> {
+        let newest = self.frames.len() - 1;
+        let of = |(index, frame): (usize, &PlainFrame)| {
+            let wanted = frame.wanted.iter().find(|(s, g, _)| (*s, *g) == (slot, generation));
+            wanted.filter(|_| frame.sealed || index == newest).map(|(.., data)| data.clone())
+        };
+        self.frames.iter().enumerate().rev().filter_map(of).nth(up).flatten()
     }
 
     fn ret(&mut self, call: Call, serial: usize, mut value: usize) -> (usize, usize) {
@@ -381,7 +483,7 @@ impl<R: Block> Pair<R> {
                 if let Some(slot) = free {
                     self.plain.generations += 1;
                     let (wants, generation) = (wants.clone(), self.plain.generations);
-                    self.plain.users[slot] = Some(PlainUser { number: index, wants, generation });
+                    self.plain.users[slot] = Some(PlainUser { number: index, wants, generation, word: 0 });
                 }
             }
         }

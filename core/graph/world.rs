@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::thread_local;
 use std::vec::Vec;
 
-use super::{Callbacks, EntryCall, GraphOps, ReturnCall, Want};
+use super::{AbandonedCall, Callbacks, EntryCall, GraphOps, ReturnCall, Want};
 use crate::addr::{FuncAddr, RetAddr, StackKey};
 use crate::arch::{arm64, x86_64};
 use crate::filter::Filter;
@@ -108,11 +108,13 @@ pub(crate) use on_both_machines;
 
 type EntryScript<R> = dyn Fn(&mut EntryCall<'_, R>, &GraphOps<R>) -> Want;
 type ReturnScript<R> = dyn Fn(&mut ReturnCall<'_, R>, &GraphOps<R>);
+type AbandonedScript<R> = dyn Fn(&mut AbandonedCall<'_, R>, &GraphOps<R>);
 
 /// What the callbacks of this thread's graph users do.
 struct Script<R: Regs> {
     entry: Rc<EntryScript<R>>,
     ret: Rc<ReturnScript<R>>,
+    abandoned: Rc<AbandonedScript<R>>,
 }
 
 thread_local! {
@@ -124,7 +126,17 @@ pub(crate) fn play<R: Regs>(
     entry: impl Fn(&mut EntryCall<'_, R>, &GraphOps<R>) -> Want + 'static,
     ret: impl Fn(&mut ReturnCall<'_, R>, &GraphOps<R>) + 'static,
 ) {
-    let script: Rc<dyn Any> = Rc::new(Script { entry: Rc::new(entry), ret: Rc::new(ret) });
+    play_all(entry, ret, |_, _| {});
+}
+
+/// The same with what is done about calls that never return.
+pub(crate) fn play_all<R: Regs>(
+    entry: impl Fn(&mut EntryCall<'_, R>, &GraphOps<R>) -> Want + 'static,
+    ret: impl Fn(&mut ReturnCall<'_, R>, &GraphOps<R>) + 'static,
+    abandoned: impl Fn(&mut AbandonedCall<'_, R>, &GraphOps<R>) + 'static,
+) {
+    let script: Rc<dyn Any> =
+        Rc::new(Script { entry: Rc::new(entry), ret: Rc::new(ret), abandoned: Rc::new(abandoned) });
     SCRIPT.set(Some(script));
 }
 
@@ -141,9 +153,14 @@ fn ret<R: Regs>(call: &mut ReturnCall<'_, R>, ops: &GraphOps<R>) {
     with_script(|script: &Script<R>| (script.ret)(call, ops));
 }
 
+fn abandoned<R: Regs>(call: &mut AbandonedCall<'_, R>, ops: &GraphOps<R>) {
+    with_script(|script: &Script<R>| (script.abandoned)(call, ops));
+}
+
 /// A user that lives for ever, with a number of its own.
 pub(crate) fn user<R: Regs>(number: usize, filter: Filter) -> &'static GraphOps<R> {
-    keep(GraphOps::new(entry::<R>, ret::<R>, filter).with_private(number))
+    let ops = GraphOps::new(entry::<R>, ret::<R>, filter).with_abandoned(abandoned::<R>);
+    keep(ops.with_private(number))
 }
 
 /// Functions, as a set that lives for ever.
@@ -219,7 +236,7 @@ impl<R: Block> Graph<R> {
         self.candidates(func) != 0
     }
 
-    fn enter(&self, task: &TaskTrace, context: Context, func: FuncAddr, fregs: &mut R) {
+    pub(crate) fn enter(&self, task: &TaskTrace, context: Context, func: FuncAddr, fregs: &mut R) {
         self.section(|| {
             let candidates = self.candidates(func);
             // The engine does not ask the graph about what nobody wants.

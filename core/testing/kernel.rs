@@ -46,6 +46,8 @@ pub(crate) struct Kernel {
     /// What the code in question runs in.
     pub(crate) context: Option<Context>,
     pub(crate) fatal: Option<Fatal>,
+    pub(crate) clock_ns: u64,
+    pub(crate) cpu: usize,
 }
 
 impl Kernel {
@@ -107,11 +109,12 @@ unsafe impl Platform for Fake {
     }
 
     fn cpu_id() -> usize {
-        0
+        // Also from within a `watch`.
+        KERNEL.with_borrow(|kernel| kernel.cpu)
     }
 
     fn clock_ns() -> u64 {
-        0
+        KERNEL.with_borrow(|kernel| kernel.clock_ns)
     }
 
     fn task_id() -> u32 {

@@ -139,18 +139,9 @@ impl Page<'_> {
         }
         let mark = MARKS.iter().find(|(limit, _)| ns > *limit).map_or(' ', |(_, mark)| *mark);
         let mark = if self.options.contains(Options::OVERHEAD) { mark } else { ' ' };
-        let us = ns / 1000;
-        let digits = decimal_digits(us);
-        write!(self.out, "{mark} {us}")?;
-        // The column is narrow: a long time loses decimals, from the seventh digit on all of them and the point.
-        let decimals = DURATION_WIDTH.saturating_sub(digits + 1).min(3);
-        let mut width = digits;
-        if decimals > 0 {
-            let fraction = (ns % 1000) / [1000, 100, 10, 1][decimals];
-            write!(self.out, ".{fraction:0decimals$}")?;
-            width += 1 + decimals;
-        }
-        write!(self.out, " us {:pad$}|  ", "", pad = DURATION_WIDTH.saturating_sub(width))
+        write!(self.out, "{mark} ")?;
+        write_time(self.out, ns)?;
+        self.out.write_str("|  ")
     }
 
     /// A line of its own where an interrupt begins or ends.
@@ -318,6 +309,22 @@ pub(super) fn lossy(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
 
 pub(super) fn decimal_digits(value: u64) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// A time in microseconds, in a column of twelve characters: also that of the profiler's table.
+pub(crate) fn write_time(out: &mut (impl fmt::Write + ?Sized), ns: u64) -> fmt::Result {
+    let us = ns / 1000;
+    let digits = decimal_digits(us);
+    write!(out, "{us}")?;
+    // The column is narrow: a long time loses decimals, from the seventh digit on all of them and the point.
+    let decimals = DURATION_WIDTH.saturating_sub(digits + 1).min(3);
+    let mut width = digits;
+    if decimals > 0 {
+        let fraction = (ns % 1000) / [1000, 100, 10, 1][decimals];
+        write!(out, ".{fraction:0decimals$}")?;
+        width += 1 + decimals;
+    }
+    write!(out, " us {:pad$}", "", pad = DURATION_WIDTH.saturating_sub(width))
 }
 
 #[cfg(test)]

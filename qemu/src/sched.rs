@@ -338,7 +338,9 @@ fn leave_cpu(mut queues: Held<'static, Queues>) {
 fn switch_to(prev: &'static Task, next: &'static Task) {
     context::preempt_disable();
     next.switches.store(next.switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    prev.trace_block().switched_out(machine::clock_ns());
     machine::switch(prev, next);
+    machine::current().trace_block().switched_in(machine::clock_ns());
     // SAFETY: this is the first thing the task does after the switch to it.
     unsafe { arrived() };
 }

@@ -196,10 +196,11 @@ pub fn tail_calls_close_both_frames() -> CaseResult {
     Ok(())
 }
 
-const JUMPED: usize = 10;
+/// How many frames [`around`] jumps over.
+pub(super) const JUMPED: usize = 10;
 
 #[inline(never)]
-extern "C" fn descend(n: usize) {
+pub(super) extern "C" fn descend(n: usize) {
     if n == 1 {
         // SAFETY: `case_jump_save` is below on this stack; the functions in between own nothing.
         unsafe { case_jump_back(123) }
@@ -208,8 +209,9 @@ extern "C" fn descend(n: usize) {
     black_box(n);
 }
 
+/// Calls `descend`, [`JUMPED`] deep, and comes back by a jump, with 123.
 #[inline(never)]
-extern "C" fn around() -> usize {
+pub(super) extern "C" fn around() -> usize {
     // SAFETY: `descend` ends in the jump back.
     black_box(unsafe { case_jump_save(descend, black_box(JUMPED)) })
 }

@@ -6,6 +6,7 @@ mod depth;
 mod entry;
 mod modules;
 mod probe;
+mod probes;
 mod registers;
 mod selftest;
 mod storm;
@@ -104,6 +105,12 @@ const CASES: &[Case] = &[
     ("a_task_without_a_stack_runs_unhooked", tasks::a_task_without_a_stack_runs_unhooked),
     ("a_paused_task_runs_unhooked", tasks::a_paused_task_runs_unhooked),
     ("an_nmi_may_come_anywhere", tasks::an_nmi_may_come_anywhere),
+    ("sixteen_users_keep_their_data_apart", probes::sixteen_users_keep_their_data_apart),
+    ("a_slot_changes_hands_while_calls_sleep", probes::a_slot_changes_hands_while_calls_sleep),
+    ("calls_that_a_jump_left_are_told", probes::calls_that_a_jump_left_are_told),
+    ("a_probe_sees_both_ends_of_a_call", probes::a_probe_sees_both_ends_of_a_call),
+    ("the_profiler_counts_every_call", probes::the_profiler_counts_every_call),
+    ("sleep_is_left_out_of_a_profile", probes::sleep_is_left_out_of_a_profile),
     ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),
     ("trampolines_switch_under_load", toggle::trampolines_switch_under_load),
     ("everything_is_traced_at_once", toggle::everything_is_traced_at_once),
