@@ -210,6 +210,8 @@ mod image;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
+mod known_bugs;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod traced;

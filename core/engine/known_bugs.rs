@@ -1,0 +1,3 @@
+//! Bugs.
+
+pub(super) mod cpu;
