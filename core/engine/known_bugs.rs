@@ -1,3 +1,4 @@
 //! Bugs.
 
 pub(super) mod cpu;
+mod interrupts;
