@@ -2,3 +2,6 @@
 
 pub(super) mod cpu;
 mod interrupts;
+mod modules;
+mod sites;
+mod users;
