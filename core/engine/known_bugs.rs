@@ -1,6 +1,7 @@
 //! Bugs.
 
 pub(super) mod cpu;
+mod cpus;
 mod interrupts;
 mod modules;
 mod sites;

@@ -164,7 +164,7 @@ impl<T: Runs> Cpu<T> {
     }
 
     /// Which trampoline a core that comes through the site ends up in, if in any.
-    fn trampoline(&self, image: &Image, function: &Function) -> Option<Saved> {
+    pub(in crate::engine) fn trampoline(&self, image: &Image, function: &Function) -> Option<Saved> {
         let there = kernel::with(|kernel| kernel.at(function.site, T::SLED).to_vec());
         let is = |flavor| there == image.sled::<T>(function, flavor);
         let flavor = if there == function.sled {

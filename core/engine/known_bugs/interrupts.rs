@@ -13,6 +13,7 @@ use crate::graph::GraphOps;
 use crate::graph::world::funcs;
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::Context;
+use crate::regs::Saved;
 use crate::sites::ModuleId;
 use crate::testing::kernel::{self, Fake};
 use crate::testing::{Random, with_interrupt_at};
@@ -312,4 +313,38 @@ fn check_calls<T: Runs>(
     }
 }
 
-for_both_machines! { at_every_step_of_a_change_who_stays_misses_and_doubles_no_call }
+/// A user is there before the text leads to it: who comes through a site that calls a trampoline finds it, and with the
+/// registers it needs.
+fn who_comes_through_a_patched_site_finds_its_user<T: Runs>() {
+    for (flags, saved) in [(OpsFlags::empty(), Saved::Args), (OpsFlags::SAVE_REGS, Saved::Regs)] {
+        for step in 0.. {
+            let image = Image::new::<T>(SITES, &mut Random::new(3));
+            let engine = image.start::<T>();
+            let cpu = Cpu::new(engine);
+            let user = ops::<T>(0, flags, Filter::ALL);
+            let (done, came) = with_interrupt_at(
+                step,
+                || {
+                    for function in image.traceable() {
+                        let there = cpu.trampoline(&image, function);
+                        cpu.run(&image, function);
+                        let should: &[Told] = &[(What::Entry, 0, function.addr)];
+                        assert_eq!(told(), if there.is_some() { should } else { &[] }, "step {step}");
+                        assert!(there.is_none_or(|there| there == saved));
+                    }
+                },
+                || engine.register_ops(user),
+            );
+            assert_eq!(done, Ok(()));
+            if !came {
+                assert!(step > SITES);
+                break;
+            }
+        }
+    }
+}
+
+for_both_machines! {
+    who_comes_through_a_patched_site_finds_its_user
+    at_every_step_of_a_change_who_stays_misses_and_doubles_no_call
+}

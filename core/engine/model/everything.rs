@@ -492,7 +492,8 @@ impl<'a, 'b, T: Runs> Round<'a, 'b, T> {
         kernel::poke(image_of.base, &image_of.bytes);
         let victims: Vec<&Function> = image_of.traceable().collect();
         let site = random.pick(&victims).site;
-        let found = Code::new(*random.pick(T::NO_SLEDS));
+        let found: &[u8] = random.pick::<&[u8]>(T::NO_SLEDS);
+        let found = Code::new(found);
         kernel::poke(site, found.as_slice());
         let text = kernel::text();
         let site = SiteAddr::new(site);
