@@ -121,7 +121,7 @@ fn every_known_bug_has_a_test_or_a_reason() {
 
 #[test]
 fn a_line_has_tests_or_a_reason() {
-    let list = |text: &str| lines(&text.replace('|', "\n//! "));
+    let list = |text: &str| lines(text.replace('|', "\n//! ").trim_start());
     let tests = |names: &[&str]| Kept::Tests(names.iter().map(|name| (*name).to_owned()).collect());
     let good = list("|Head.||* 1: it broke. `a`,|  `b`|* X-02: it|  hung. None: it|  cannot.||`c`|").unwrap();
     assert_eq!(good["1"], tests(&["a", "b"]));
