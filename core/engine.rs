@@ -235,6 +235,8 @@ pub(crate) mod image;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
+mod known_bugs;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod traced;

@@ -17,6 +17,9 @@ use crate::testing::kernel::{self, Fake, Kernel};
 use crate::testing::{Random, keep, storm};
 use crate::users::MAX_USERS;
 
+mod everything;
+mod plain;
+
 /// A user, and what is known of it without the tracer.
 enum User<T: Target> {
     Ops(&'static Ops<T::Regs>),

@@ -2,9 +2,10 @@
 
 use super::update::Change;
 use super::{Engine, Error};
+use crate::addr::SiteAddr;
 use crate::machine::Machine;
 use crate::platform::Platform;
-use crate::site::{SiteReport, SiteSource, State};
+use crate::site::{SiteError, SiteReport, SiteSource, State};
 use crate::sites::{Groups, ModuleId};
 use crate::users::ALL_SLOTS;
 use crate::words::ModuleNames;
@@ -62,6 +63,11 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             .build_module::<M, P>(source, self.sites.kernel().is_guarded())
             .map_err(Error::Sites)?;
         let table = self.sites.table(module);
+        if let Some(overlapping) = self.overlapping(module) {
+            // Nobody has seen it: it is not published.
+            table.forget();
+            return Err(Error::Sites(overlapping));
+        }
         let exclude = self.users.all_notrace();
         for (index, .., state) in table.iter::<M>() {
             table.set_state(index, State { exclude, ..state });
@@ -96,6 +102,20 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         }
         self.drop_module(module);
         done
+    }
+
+    /// A site of a table that is not published yet which shares bytes with one that is there. Each of them would take what the
+    /// other wrote for a surprise.
+    fn overlapping(&self, module: ModuleId) -> Option<SiteError> {
+        self.sites.table(module).iter::<M>().find_map(|(_, new, ..)| {
+            let first = new.get().saturating_sub(M::SLED - M::ALIGN);
+            let mut near = (first..new.get().saturating_add(M::SLED)).step_by(M::ALIGN).map(SiteAddr::new);
+            let is_there = |site: &SiteAddr| {
+                self.sites.modules().any(|there| self.sites.table(there).find(*site).is_some())
+            };
+            let there = near.find(is_there)?;
+            Some(SiteError::Overlapping { site: new.min(there), other: new.max(there) })
+        })
     }
 
     fn drop_module(&self, module: ModuleId) {

@@ -1,5 +1,6 @@
 //! A platform for tests: each thread has a kernel of its own, whose text is a few bytes at an address that only this module
-//! knows how to read and write. Every write must lie within a site; reads and writes fail on demand.
+//! knows how to read and write. Every write must lie within a site; reads and writes fail on demand. Before a write, and around a
+//! core sync, an interrupt may come.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -9,6 +10,7 @@ use std::thread_local;
 use std::vec::Vec;
 
 use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+use crate::sync::interrupt_point;
 
 /// The platform.
 #[derive(Debug)]
@@ -133,6 +135,7 @@ unsafe impl Platform for Fake {
     }
 
     unsafe fn write_text(addr: usize, bytes: &[u8]) -> Result<(), TextWriteError> {
+        interrupt_point();
         let written = with(|kernel| {
             let end = addr + bytes.len();
             let inside = kernel.sleds.iter().any(|sled| sled.start <= addr && end <= sled.end);
@@ -153,8 +156,10 @@ unsafe impl Platform for Fake {
     }
 
     fn sync_cores() {
+        interrupt_point();
         with(|kernel| kernel.syncs += 1);
         watch();
+        interrupt_point();
     }
 
     fn read(addr: usize, bytes: &mut [u8]) -> Result<(), ReadFault> {
