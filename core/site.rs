@@ -419,6 +419,13 @@ impl SiteTable {
         self.entries().binary_search(&site.get()).ok()
     }
 
+    /// The last site before an address, and the first from there on.
+    pub(crate) fn around(&self, site: SiteAddr) -> impl Iterator<Item = usize> + use<> {
+        let len = self.len();
+        let at = self.entries().partition_point(|entry| *entry < site.get());
+        at.saturating_sub(1)..(at + 1).min(len)
+    }
+
     /// Every site that may be patched: its index, its address, its function and its state.
     pub(crate) fn iter<M: Machine>(&self) -> impl Iterator<Item = (usize, SiteAddr, FuncAddr, State)> {
         (0..self.len()).filter_map(|index| {

@@ -76,6 +76,9 @@ pub(crate) trait Target: Machine<Regs: Block> {
     /// What compilers leave, in this style.
     fn begins() -> Vec<Begin>;
 
+    /// Bytes of the sled of a plain site.
+    const SLED: usize;
+
     /// Bytes that are no site.
     const NO_SLEDS: &'static [&'static [u8]];
 
@@ -120,6 +123,8 @@ impl Target for X86_64 {
         &[0x90, 0x90, 0x90, 0x90, 0xc3],
         &[0; 5],
     ];
+
+    const SLED: usize = 5;
 
     const REACH: usize = 0x7fff_ffff + 5;
 
@@ -186,6 +191,8 @@ impl Target for Arm64 {
         &[0; 8],
     ];
 
+    const SLED: usize = 8;
+
     const REACH: usize = 0x07ff_fffc + 4;
 
     fn prepared(_function: &Function, _all: &Trampolines, state: usize) -> (Vec<u8>, Vec<u8>) {
@@ -249,6 +256,14 @@ macro_rules! for_both_machines {
     };
 }
 pub(crate) use for_both_machines;
+
+/// Runs a generic test with plain sites, some of them behind landing pads.
+macro_rules! for_plain_sites {
+    ($($tests:tt)*) => {
+        $crate::engine::image::in_styles! { [x86_64: X86_64, Plain; arm64: Arm64, Plain;] $($tests)* }
+    };
+}
+pub(crate) use for_plain_sites;
 
 /// Runs a generic test where the sleds themselves branch to the trampolines.
 macro_rules! for_branching_sleds {
@@ -450,8 +465,12 @@ impl Image {
     pub(crate) fn source(&self, entries: Vec<usize>, states: usize) -> SiteSource {
         assert!(states <= STATES);
         let words = core::ptr::with_exposed_provenance_mut(self.states);
-        // SAFETY: the image's own words; engines of earlier boots are not used any more.
-        let states = unsafe { core::slice::from_raw_parts_mut(words, states) };
+        let states = if is_prefixed() {
+            // SAFETY: the image's own words, which its text leads to; engines of earlier boots are not used any more.
+            unsafe { core::slice::from_raw_parts_mut(words, states) }
+        } else {
+            keep_all(vec![0; states])
+        };
         states.fill(u64::MAX / 5);
         SiteSource {
             entries: keep_all(entries),

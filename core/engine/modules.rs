@@ -3,7 +3,7 @@
 use super::update::Change;
 use super::{Engine, Error};
 use crate::addr::SiteAddr;
-use crate::machine::Machine;
+use crate::machine::{Layout, Machine};
 use crate::platform::Platform;
 use crate::site::{SiteError, SiteReport, SiteSource, State};
 use crate::sites::{Groups, ModuleId};
@@ -107,13 +107,17 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// A site of a table that is not published yet which shares bytes with one that is there. Each of them would take what the
     /// other wrote for a surprise.
     fn overlapping(&self, module: ModuleId) -> Option<SiteError> {
-        self.sites.table(module).iter::<M>().find_map(|(_, new, ..)| {
-            let first = new.get().saturating_sub(M::SLED - M::ALIGN);
-            let mut near = (first..new.get().saturating_add(M::SLED)).step_by(M::ALIGN).map(SiteAddr::new);
-            let is_there = |site: &SiteAddr| {
-                self.sites.modules().any(|there| self.sites.table(there).find(*site).is_some())
+        self.sites.table(module).iter::<M>().find_map(|(_, new, _, state)| {
+            let span = M::span(new, state.layout);
+            let near = self.sites.modules().flat_map(|there| {
+                let table = self.sites.table(there);
+                table.around(new).map(|index| (table.addr(index), table.state(index).layout))
+            });
+            let shares = |(site, layout): &(SiteAddr, Layout)| {
+                let other = M::span(*site, *layout);
+                span.start < other.end && other.start < span.end
             };
-            let there = near.find(is_there)?;
+            let (there, _) = { near }.find(shares)?;
             Some(SiteError::Overlapping { site: new.min(there), other: new.max(there) })
         })
     }

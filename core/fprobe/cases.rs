@@ -9,7 +9,7 @@ use super::bench::{Bench, Event, Handlers, RET, left, meanwhile, probe, told, ve
 use super::{Fprobe, FprobeError, MAX_FPROBE_WORDS, MAX_FPROBES};
 use crate::addr::FuncAddr;
 use crate::engine::Error;
-use crate::engine::image::{Target, for_both_machines};
+use crate::engine::image::{Target, for_plain_sites};
 use crate::testing::{Random, with_interrupt_at};
 
 fn bench<T: Target>() -> (Bench<T>, Vec<usize>) {
@@ -319,7 +319,7 @@ fn a_probe_outlives_the_module_of_its_functions<T: Target>() {
     }
 }
 
-for_both_machines! {
+for_plain_sites! {
     entry_only
     entry_and_exit_with_data
     a_veto_at_the_entry_is_no_miss

@@ -4,7 +4,7 @@ use std::vec::Vec;
 
 use super::bench::{Bench, Call, Event, Handlers, left, probe, told, vetoes};
 use super::{Fprobe, FprobeError, MAX_FPROBE_WORDS};
-use crate::engine::image::{Target, for_both_machines};
+use crate::engine::image::{Target, for_plain_sites};
 use crate::shadow::MAX_DATA_WORDS;
 use crate::testing::{Random, storm};
 
@@ -247,4 +247,4 @@ fn random_histories_agree_with_the_model<T: Target>() {
     assert!(events > 0 && (missed > 0 || cfg!(miri)));
 }
 
-for_both_machines! { random_histories_agree_with_the_model }
+for_plain_sites! { random_histories_agree_with_the_model }

@@ -173,12 +173,13 @@ impl<T: Runs> Cpu<T> {
             flavor
         } else {
             assert!(T::traps(&there), "{there:02x?} was not written by the engine");
-            self.engine.target_of(SiteAddr::new(function.site)).expect("a site of the engine's")
+            self.engine.target_of(SiteAddr::new(function.site)).expect("a site of the engine's").0
         };
         match flavor {
             Flavor::Off => None,
             Flavor::Args => Some(Saved::Args),
             Flavor::Regs => Some(Saved::Regs),
+            Flavor::Direct => unreachable!("no user here has a trampoline of its own"),
         }
     }
 
@@ -254,6 +255,7 @@ impl Loadable {
             for function in &mut image.functions {
                 function.addr = function.addr.wrapping_add(by);
                 function.site = function.site.wrapping_add(by);
+                function.entry = function.entry.wrapping_add(by);
             }
             image.trampolines = kernel.trampolines;
             end = image.text().end;

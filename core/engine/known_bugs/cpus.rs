@@ -12,11 +12,12 @@ use std::vec::Vec;
 
 use super::cpu::Runs;
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
-use crate::engine::image::{Function, Image, for_both_machines};
+use crate::engine::image::{Function, Image, for_plain_sites};
 use crate::engine::{Engine, Error, SetChange, WhichSet};
 use crate::filter::Filter;
 use crate::graph::world::{Block, HOOKER, funcs};
 use crate::graph::{GraphOps, Want};
+use crate::machine::{Hooking, Layouts};
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TextWriteError};
 use crate::regs::{Regs, Saved};
@@ -433,7 +434,14 @@ impl Loaded {
             )
         };
         entries[0] = site;
-        SiteSource { entries, states, text: self.text.clone(), notrace: 0..0 }
+        SiteSource {
+            entries,
+            states,
+            text: self.text.clone(),
+            notrace: 0..0,
+            layouts: Layouts::Plain,
+            hooking: Hooking::Classic,
+        }
     }
 
     /// The memory is used for something else: bits that would mean that everybody wants the function.
@@ -496,7 +504,7 @@ fn a_module_that_comes_and_goes_is_seen_whole_or_not_at_all<T: Runs>() {
                     while !over.load(Ordering::SeqCst) {
                         task.call(machine.engine, function.site, function.addr);
                         let target = machine.engine.target_of(SiteAddr::new(function.site));
-                        assert!(target.is_none_or(|target| target != Flavor::Regs));
+                        assert!(target.is_none_or(|target| target.0 != Flavor::Regs));
                     }
                 });
             }
@@ -588,7 +596,7 @@ fn a_listing_sees_a_set_before_or_after_a_change<T: Runs>() {
     });
 }
 
-for_both_machines! {
+for_plain_sites! {
     a_change_on_another_cpu_misses_and_doubles_no_call
     a_callback_on_another_cpu_is_waited_for
     a_graph_callback_on_another_cpu_is_waited_for

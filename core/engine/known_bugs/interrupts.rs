@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::cpu::{Call, Cpu, Loadable, Runs, Told, What, add, graph, load, ops, told};
 use crate::addr::FuncAddr;
-use crate::engine::image::{Function, Image, for_both_machines};
+use crate::engine::image::{Function, Image, for_plain_sites};
 use crate::engine::{Engine, Error, SetChange, WhichSet};
 use crate::filter::Filter;
 use crate::graph::GraphOps;
@@ -344,7 +344,7 @@ fn who_comes_through_a_patched_site_finds_its_user<T: Runs>() {
     }
 }
 
-for_both_machines! {
+for_plain_sites! {
     who_comes_through_a_patched_site_finds_its_user
     at_every_step_of_a_change_who_stays_misses_and_doubles_no_call
 }

@@ -4,7 +4,7 @@ use std::vec::Vec;
 
 use super::cpu::{Cpu, Loadable, Runs, What, add, load, ops, told};
 use crate::addr::{FuncAddr, SiteAddr};
-use crate::engine::image::{Image, for_both_machines, target};
+use crate::engine::image::{Image, for_plain_sites, target};
 use crate::engine::{Engine, Error, SetChange, WhichSet};
 use crate::filter::{Filter, FuncSet};
 use crate::graph::world::funcs;
@@ -78,13 +78,13 @@ fn a_module_out_of_reach_is_refused_and_leaves_nothing<T: Runs>() {
     let last = loadable.kernel.traceable().map(|function| function.site).max().expect("a site");
     let back = if T::ALIGN == 4 { 1 << 27 } else { (1 << 31) - 5 };
     let branch = |site: usize| site + if T::ALIGN == 4 { 4 } else { 0 };
-    loadable.kernel.trampolines.args = branch(last).wrapping_sub(back);
+    loadable.kernel.trampolines.classic.args = branch(last).wrapping_sub(back);
     let engine = loadable.start::<T>();
     let cpu = Cpu::new(engine);
     assert_eq!(engine.register_ops(ops::<T>(0, OpsFlags::empty(), Filter::ALL)), Ok(()));
     let module = &loadable.modules[0];
     let site = module.traceable().next().expect("a site").site;
-    let refused = OutOfRange { from: branch(site), to: loadable.kernel.trampolines.args };
+    let refused = OutOfRange { from: branch(site), to: loadable.kernel.trampolines.classic.args };
     for _ in 0..2 {
         assert_eq!(load(engine, module).map(|_| ()), Err(Error::OutOfRange(refused)));
         assert_eq!((engine.location(site), engine.is_stopped()), (None, false));
@@ -143,9 +143,10 @@ fn a_site_that_shares_bytes_with_one_of_another_table_is_refused<T: Runs>() {
 
 /// NOPs that can be cut anywhere.
 fn nops<T: Runs>() -> Vec<u8> {
-    let (_, sled) =
-        T::SLEDS.iter().find(|(_, sled)| sled[..T::ALIGN] == sled[T::ALIGN..][..T::ALIGN]).expect("one");
-    sled.repeat(2)
+    let begins = T::begins();
+    let equal = |sled: &&Vec<u8>| sled[..T::ALIGN] == sled[T::ALIGN..][..T::ALIGN];
+    let sled = begins.iter().map(|begin| &begin.sled).find(equal);
+    sled.expect("one").repeat(2)
 }
 
 /// Wrong bytes, too few words, no site at all: the place that the module would have had is free again, and has no sites.
@@ -172,7 +173,7 @@ fn a_module_that_is_refused_takes_no_place<T: Runs>() {
     assert_eq!(told(), []);
 }
 
-for_both_machines! {
+for_plain_sites! {
     a_module_that_is_gone_leaves_no_site_and_no_member
     everything_holds_for_modules_that_come_later
     a_module_out_of_reach_is_refused_and_leaves_nothing

@@ -4,11 +4,12 @@ use std::vec::Vec;
 
 use super::cpu::{Cpu, Loadable, Runs, What, ops, told};
 use crate::addr::{FuncAddr, SiteAddr};
-use crate::engine::image::{Image, for_both_machines};
-use crate::engine::{Engine, Error, SetChange, Trampolines, WhichSet};
+use crate::engine::image::{Image, for_plain_sites};
+use crate::engine::{Engine, Error, SetChange, WhichSet};
 use crate::filter::Filter;
 use crate::graph::world::funcs;
 use crate::machine::OutOfRange;
+use crate::machine::Pair;
 use crate::ops::OpsFlags;
 use crate::site::Flavor;
 use crate::testing::Random;
@@ -49,9 +50,9 @@ fn branch_range_is_half_open<T: Runs>() {
         for flags in [OpsFlags::empty(), OpsFlags::SAVE_REGS] {
             let mut image = plain.clone();
             if flags.is_empty() {
-                image.trampolines.args = to;
+                image.trampolines.classic.args = to;
             } else {
-                image.trampolines.regs = to;
+                image.trampolines.classic.regs = to;
             }
             let engine = image.start::<T>();
             let user = ops::<T>(0, flags, only);
@@ -76,14 +77,12 @@ fn disable_expects_what_enable_wrote<T: Runs>() {
     let mut loadable = Loadable::new::<T>(SITES, 1, 3, &mut Random::new(4));
     let last = loadable.images().flat_map(|image| image.traceable()).map(|f| f.site).max().expect("a site");
     let first = loadable.images().flat_map(|image| image.traceable()).map(|f| f.site).min().expect("a site");
-    let far = Trampolines {
-        args: reach::<T>(branch::<T>(first)).0 - T::ALIGN,
-        regs: reach::<T>(branch::<T>(last)).1,
-    };
-    let near = loadable.kernel.trampolines;
-    for trampolines in [near, far, Trampolines { args: far.regs, regs: far.args }] {
-        loadable.kernel.trampolines = trampolines;
-        loadable.modules[0].trampolines = trampolines;
+    let far =
+        Pair { args: reach::<T>(branch::<T>(first)).0 - T::ALIGN, regs: reach::<T>(branch::<T>(last)).1 };
+    let near = loadable.kernel.trampolines.classic;
+    for pair in [near, far, Pair { args: far.regs, regs: far.args }] {
+        loadable.kernel.trampolines.classic = pair;
+        loadable.modules[0].trampolines.classic = pair;
         let engine = loadable.start::<T>();
         let (_, report) = super::cpu::load(engine, &loadable.modules[0]).expect("a good module");
         assert!(report.sites > 0);
@@ -180,7 +179,7 @@ fn both_ends_of_an_unsorted_table_are_found<T: Runs>() {
     }
 }
 
-for_both_machines! {
+for_plain_sites! {
     branch_range_is_half_open
     disable_expects_what_enable_wrote
     a_function_behind_a_landing_pad_is_found_by_its_symbol

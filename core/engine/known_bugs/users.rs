@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::cpu::{Cpu, Loadable, Runs, What, graph, ops, told};
 use crate::addr::FuncAddr;
-use crate::engine::image::{Image, for_both_machines};
+use crate::engine::image::{Image, for_plain_sites};
 use crate::engine::{Engine, Error, SetChange, WhichSet};
 use crate::filter::{Filter, FuncSet};
 use crate::graph::world::funcs;
@@ -288,7 +288,7 @@ fn a_user_that_left_is_told_of_no_return_and_neither_is_who_took_its_slot<T: Run
     assert!(!returns.contains(&(What::Return, 4, function.addr)));
 }
 
-for_both_machines! {
+for_plain_sites! {
     a_user_whose_start_failed_is_not_left_behind
     a_user_whose_text_failed_is_not_left_behind
     a_user_refused_for_its_second_set_leaves_no_first_one

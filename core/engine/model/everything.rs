@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::plain::{Kind, Owed, Plain, User};
 use crate::addr::{FuncAddr, SiteAddr};
-use crate::engine::image::{Function, Image, Target, for_both_machines, target};
+use crate::engine::image::{Function, Image, Target, for_plain_sites, target};
 use crate::engine::known_bugs::cpu::{Call, Cpu, Loadable, Runs, add, graph, load, ops, told};
 use crate::engine::{Engine, Error, FunctionInfo, SetChange, Stats, WhichSet};
 use crate::filter::{Filter, FuncSet};
@@ -560,4 +560,4 @@ fn whatever_is_asked_the_text_and_the_calls_are_as_the_model_says<T: Runs>() {
     }
 }
 
-for_both_machines! { whatever_is_asked_the_text_and_the_calls_are_as_the_model_says }
+for_plain_sites! { whatever_is_asked_the_text_and_the_calls_are_as_the_model_says }
