@@ -51,6 +51,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 pub mod text;
+pub mod unwind;
 mod users;
 
 pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
