@@ -10,6 +10,9 @@ use crate::unwind::{CallFrames, Code, FP, Flow, LINK, Reached, SCRATCH, SP, Stat
 /// `sp` or the zero register.
 const R31: u32 = 31;
 
+/// `sub sp, sp, #4096`
+const PROBE: u32 = 0xd140_07ff;
+
 /// The register that is followed, of number `n`; 31 is `sp`.
 fn reg(n: u32) -> Option<usize> {
     Some(match n & 31 {
@@ -85,11 +88,7 @@ fn pair(word: u32, state: &mut State) {
         state.set(reg_or_zero(first), Value::Other);
         state.set(reg_or_zero(second), Value::Other);
     } else if !load {
-        let mut done = 0;
-        while done < 2 * size {
-            state.store(access.at.plus(done), Value::Other);
-            done += WORD;
-        }
+        state.overwrite(access.at, 2 * size);
     }
     state.set(access.base, access.after);
 }
@@ -126,15 +125,14 @@ fn single(word: u32, state: &mut State) {
     if vector {
         // Vectors of 16 bytes have opc 2 and 3.
         if opc & 1 == 0 {
-            state.store(at, Value::Other);
-            if opc == 2 {
-                state.store(at.plus(WORD), Value::Other);
-            }
+            state.overwrite(at, if opc == 2 { 16 } else { 1 << scale });
         }
     } else if opc == 0 {
-        let whole = scale == 3;
-        let value = if whole { state.get(reg_or_zero(word)) } else { Value::Other };
-        state.store(at, value);
+        if scale == 3 {
+            state.store(at, state.get(reg_or_zero(word)));
+        } else {
+            state.overwrite(at, 1 << scale);
+        }
     } else {
         let value = if scale == 3 && opc == 1 { state.load(at) } else { Value::Other };
         state.set(base, after);
@@ -207,8 +205,13 @@ impl CallFrames for Arm64 {
             // add, sub (immediate), with `sp` as 31.
             let shift = if word >> 22 & 1 == 1 { 12 } else { 0 };
             let offset = ((word >> 10 & 0xfff) << shift) as i32;
-            let value = state.get(reg(word >> 5));
+            // The step of a loop that touches each page of a large frame: how often it is done, `cmp` will tell.
+            let value = if word == PROBE { Value::Other } else { state.get(reg(word >> 5)) };
             state.set(reg(word), value.plus(if word >> 30 & 1 == 1 { -offset } else { offset }));
+        } else if word & 0xffe0_ffff == 0xeb20_63ff {
+            // cmp sp, Xm: such a loop ends when they are equal.
+            let value = state.get(reg_or_zero(word >> 16));
+            state.set(Some(SP), value);
         } else if word & 0x3a00_0000 == 0x2800_0000 {
             pair(word, state);
         } else if word & 0x3a00_0000 == 0x3800_0000 {

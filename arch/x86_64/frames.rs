@@ -12,6 +12,9 @@ const RSP: u8 = 4;
 const RBP: u8 = 5;
 const R11: u8 = 11;
 
+/// How far apart a large frame is touched, so that none reaches beyond a guard page unnoticed.
+const PROBE: i32 = 4096;
+
 /// The register that is followed.
 fn reg(n: u8) -> Option<usize> {
     Some(match n {
@@ -32,6 +35,8 @@ struct Insn {
     opcode: u8,
     vector: bool,
     rex: u8,
+    /// Operands have two bytes.
+    short: bool,
     modrm: Option<ModRm>,
     imm: i32,
 }
@@ -205,13 +210,23 @@ fn decode(bytes: &[u8]) -> Option<Insn> {
         _ => 0,
     };
     let imm = if len == 3 { bytes.number(1)? & bytes.number(2)? } else { bytes.number(len)? };
-    Some(Insn { len: bytes.at, map, opcode, vector, rex, modrm, imm })
+    Some(Insn { len: bytes.at, map, opcode, vector, rex, short, modrm, imm })
 }
 
 impl Insn {
     /// The register in the low bits of the opcode.
     fn low(&self) -> u8 {
         self.opcode & 7 | (self.rex & 1) << 3
+    }
+
+    /// Bytes of the operand, at most.
+    fn operand(&self, byte: bool) -> i32 {
+        match (byte, self.wide()) {
+            (true, _) => 1,
+            (false, false) if self.short => 2,
+            (false, false) => 4,
+            (false, true) => WORD,
+        }
     }
 
     /// A whole register is moved: 64 bits.
@@ -252,7 +267,7 @@ fn lose(state: &mut State, insn: &Insn, n: u8, byte: bool) {
 fn lose_operand(state: &mut State, insn: &Insn, byte: bool) {
     match insn.modrm {
         Some(ModRm { rm: Some(rm), .. }) => lose(state, insn, rm, byte),
-        Some(modrm) => state.store(address(&modrm, state), Value::Other),
+        Some(modrm) => state.overwrite(address(&modrm, state), insn.operand(byte)),
         None => {}
     }
 }
@@ -304,8 +319,13 @@ fn one_byte(insn: &Insn, code: &Code<'_>, state: &mut State) -> Option<Flow> {
         }
         (0x81 | 0x83, Some(ModRm { reg: 0 | 5 | 8 | 13, rm: Some(rm), .. })) if insn.wide() => {
             let is_sub = modrm.is_some_and(|modrm| modrm.reg & 7 == 5);
-            let value = state.get(reg(rm));
+            // The step of a loop that touches each page of a large frame: how often it is done, `cmp` will tell.
+            let value = if is_sub && insn.imm == PROBE { Value::Other } else { state.get(reg(rm)) };
             state.set(reg(rm), value.plus(if is_sub { insn.imm.checked_neg()? } else { insn.imm }));
+        }
+        (0x39, Some(ModRm { reg: other, rm: Some(RSP), .. })) | (0x3b, Some(ModRm { reg: RSP, rm: Some(other), .. })) => {
+            // Such a loop ends when they are equal.
+            state.set(Some(SP), state.get(reg(other)));
         }
         // cmp and test.
         (0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9, _) => {}
@@ -342,8 +362,8 @@ fn one_byte(insn: &Insn, code: &Code<'_>, state: &mut State) -> Option<Flow> {
         (0x70..=0x7f | 0xe0..=0xe3, _) => return Some(Flow::Branch(target)),
         (0xc2 | 0xc3 | 0xca | 0xcb | 0xcf, _) => return Some(Flow::Stop),
         (0xe8, _) => {
-            // A call of what comes next only pushes.
-            if (1..=16).contains(&insn.imm) {
+            // The return hooker calls what comes next, only to push.
+            if (0..=16).contains(&insn.imm) && code.trampolines.contains(&code.at) {
                 push(state, Value::Other);
                 return Some(Flow::Jump(Some(target)));
             }
@@ -408,10 +428,12 @@ fn two_bytes(insn: &Insn, code: &Code<'_>, state: &mut State) -> Flow {
         // rdtsc, cpuid, rdmsr and the like.
         (1, 0x01 | 0x05 | 0x30..=0x37 | 0xa2, _) => state.clobber(&[TEMP[0], SCRATCH[0]]),
         // Stores of vectors.
-        (1, 0x11 | 0x13 | 0x17 | 0x29 | 0x2b | 0x7f | 0xd6 | 0xe7, Some(modrm)) if modrm.rm.is_none() => {
-            let at = address(&modrm, state);
-            state.store(at, Value::Other);
-            state.store(at.plus(WORD), Value::Other);
+        (1, 0x13 | 0x17 | 0xd6, Some(modrm)) if modrm.rm.is_none() => {
+            state.overwrite(address(&modrm, state), WORD);
+        }
+        // Single numbers are shorter, but their prefix is not looked at; saved registers do not lie next to them.
+        (1, 0x29 | 0x2b | 0x7f | 0xe7, Some(modrm)) if modrm.rm.is_none() => {
+            state.overwrite(address(&modrm, state), 2 * WORD);
         }
         _ => {}
     }

@@ -128,6 +128,15 @@ impl State {
 
     /// Writes a word of the stack.
     pub fn store(&mut self, at: Value, value: Value) {
+        self.write(at, WORD, value);
+    }
+
+    /// Overwrites so many bytes of the stack with something that does not matter.
+    pub fn overwrite(&mut self, at: Value, len: i32) {
+        self.write(at, len, Value::Other);
+    }
+
+    fn write(&mut self, at: Value, len: i32, value: Value) {
         let Value::Cfa(offset) = at else { return };
         if let Some((home, written)) = &mut self.home
             && *home == offset
@@ -135,10 +144,11 @@ impl State {
             *written = true;
             return;
         }
-        // Whatever else is there: it is overwritten, if only in part.
+        // What was there is gone, if only in part.
         let mut kept = 0;
         for index in 0..self.used {
-            if (self.slots[index].0 - offset).unsigned_abs() >= WORD as u32 {
+            let slot = self.slots[index].0;
+            if slot.saturating_add(WORD) <= offset || offset.saturating_add(len) <= slot {
                 self.slots[kept] = self.slots[index];
                 kept += 1;
             }

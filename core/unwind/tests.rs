@@ -1,0 +1,3 @@
+//! Tests of stack walks.
+
+mod cfi;
