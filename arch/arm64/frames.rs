@@ -227,9 +227,9 @@ impl CallFrames for Arm64 {
             }
         } else if word & 0xff00_0000 != 0xd500_0000 {
             // Data processing. Logical operations with an immediate, and additions of a register with an extension, may
-            // write `sp`.
-            let logical = word & 0x1f80_0000 == 0x1200_0000;
-            let extended = word & 0x1fe0_0000 == 0x0b20_0000;
+            // write `sp`, unless they set the flags.
+            let logical = word & 0x1f80_0000 == 0x1200_0000 && word >> 29 & 3 != 3;
+            let extended = word & 0x3fe0_0000 == 0x0b20_0000;
             state.set(if logical || extended { reg(word) } else { reg_or_zero(word) }, Value::Other);
         } else if word & 0xfff0_0000 == 0xd530_0000 {
             state.set(reg_or_zero(word), Value::Other);

@@ -93,6 +93,9 @@ impl Checker<'_> {
             let fetch = |at: usize, bytes: &mut [u8]| self.fetch(at, bytes);
             match sweep::<M>(&(start..end), at, Reached::Called, &(0..0), fetch) {
                 None => self.counts.unknown += 1,
+                Some(state) if [SP, FP].iter().all(|reg| !matches!(state.get(Some(*reg)), Value::Cfa(_))) => {
+                    self.counts.unknown += 1;
+                }
                 Some(state) if self.agrees(&state, row) => self.counts.same += 1,
                 Some(_) if self.is_not_described(at) => {}
                 Some(state) => {
