@@ -77,6 +77,9 @@ pub struct StackFrame {
     pub pc: usize,
     /// Whether that can be relied on.
     pub kind: Kind,
+    /// Whether `pc` is where a call returns to: then it belongs to the call before it, which may be the last instruction of
+    /// its function.
+    pub is_return: bool,
     /// Whether the address came from the shadow stack.
     pub hooked: bool,
 }

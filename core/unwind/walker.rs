@@ -309,15 +309,16 @@ impl<M: CallFrames, I: Inspect> Iterator for Unwinder<'_, M, I> {
                     let next = on_stack.and_then(|()| self.behind(&registers, provenance));
                     self.next = next.unwrap_or_else(Next::End);
                     let pc = registers.pc;
-                    return Some(StackFrame { pc, kind: self.kind(pc), hooked: false });
+                    let (is_return, hooked) = (false, false);
+                    return Some(StackFrame { pc, kind: self.kind(pc), is_return, hooked });
                 }
                 Next::Caller { pc, hooked, fp } => {
                     self.next = self.behind_caller(pc, fp);
-                    return Some(StackFrame { pc, kind: self.kind(pc), hooked });
+                    return Some(StackFrame { pc, kind: self.kind(pc), is_return: true, hooked });
                 }
                 Next::Perhaps { pc, hooked, fp } => {
                     self.next = Next::Record(fp);
-                    return Some(StackFrame { pc, kind: Kind::Uncertain, hooked });
+                    return Some(StackFrame { pc, kind: Kind::Uncertain, is_return: true, hooked });
                 }
                 Next::Record(fp) => self.next = self.by_record(fp).unwrap_or_else(Next::End),
                 Next::End(_) => return None,

@@ -34,6 +34,6 @@ pub use host::{command_line, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
 pub use switch::{prepare_stack, switch};
-pub use trap::TrapFrame;
+pub use trap::{TrapFrame, interrupted};
 
 pub use crate::smp::sync_cores;

@@ -11,6 +11,8 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
+use fgraph::unwind::Registers;
+
 use super::apic;
 use crate::{
     console::emergency,
@@ -89,6 +91,13 @@ impl TrapFrame {
     #[inline(always)]
     pub fn fp(&self) -> usize {
         self.rbp as usize
+    }
+
+    /// What a stack walk starts from.
+    #[inline(always)]
+    pub fn registers(&self) -> Registers {
+        let scratch = [self.r11 as usize, 0];
+        Registers { pc: self.ip(), sp: self.sp(), fp: self.fp(), link: 0, scratch }
     }
 
     /// Makes the context go on at `ip`.
@@ -218,6 +227,8 @@ global_asm!(
     "    popfq",                                // an interrupt may come in from here on
     "    ret",
     "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
+    ".global fgraph_demo_vectors_end",
+    "fgraph_demo_vectors_end:",
     ".popsection",
     record_ip = const offset_of!(TrapFrame, record_ip),
     rip = const offset_of!(TrapFrame, rip),
@@ -231,6 +242,25 @@ global_asm!(
 unsafe extern "C" {
     /// The first entry; not a function to call.
     fn fgraph_demo_vectors();
+    /// Behind the last instruction.
+    fn fgraph_demo_vectors_end();
+}
+
+/// If `pc` is where a handler returns to the trap entry, whose frame record stands at `record`: the registers of what was
+/// interrupted.
+#[unsafe(link_section = ".text.notrace")]
+pub fn interrupted(pc: usize, record: usize) -> Option<Registers> {
+    let entry = fgraph_demo_vectors as *const () as usize..fgraph_demo_vectors_end as *const () as usize;
+    let frame = record.wrapping_sub(offset_of!(TrapFrame, rbp));
+    if !entry.contains(&pc)
+        || !frame.is_multiple_of(mem::align_of::<TrapFrame>())
+        || !super::readable(frame, size_of::<TrapFrame>())
+    {
+        return None;
+    }
+    // SAFETY: aligned and readable, as just tested; any bytes are a trap frame, and a handler is at work on it.
+    let frame = unsafe { &*ptr::with_exposed_provenance::<TrapFrame>(frame) };
+    Some(frame.registers())
 }
 
 /// Where the entry of `vector` is.
