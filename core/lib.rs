@@ -76,10 +76,10 @@ pub use arch::tracer;
 
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
-    StackWalk, add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_set_enabled,
-    ftrace_set_filter, ftrace_text_reserved, functions, init, is_dead, register_ftrace_function,
-    register_ftrace_graph, remove_module, ret_addr, stack_walk, stats, hooks, trampoline_range, unregister_ftrace_function,
-    unregister_ftrace_graph,
+    StackWalk, add_module, fgraph_set_filter, ftrace_graph_func, ftrace_kill, ftrace_location,
+    ftrace_set_enabled, ftrace_set_filter, ftrace_text_reserved, functions, hooks, init, is_dead,
+    register_ftrace_function, register_ftrace_graph, remove_module, ret_addr, stack_walk, stats,
+    trampoline_range, unregister_ftrace_function, unregister_ftrace_graph,
 };
 
 /// A user of function entries, on this machine.

@@ -23,9 +23,7 @@ mod sweep;
 mod walker;
 
 pub use cursor::{Cursor, Keys, Translated};
-pub use sweep::{
-    CallFrames, Code, FP, Flow, LINK, Reached, SCRATCH, SP, State, Step, TEMP, Value, WORD,
-};
+pub use sweep::{CallFrames, Code, FP, Flow, LINK, Reached, SCRATCH, SP, State, Step, TEMP, Value, WORD};
 pub use walker::Unwinder;
 
 /// Registers that a walk starts from: of interrupted code, or of the trap frame that another walk has come to.

@@ -323,13 +323,15 @@ fn one_byte(insn: &Insn, code: &Code<'_>, state: &mut State) -> Option<Flow> {
             let value = if is_sub && insn.imm == PROBE { Value::Other } else { state.get(reg(rm)) };
             state.set(reg(rm), value.plus(if is_sub { insn.imm.checked_neg()? } else { insn.imm }));
         }
-        (0x39, Some(ModRm { reg: other, rm: Some(RSP), .. })) | (0x3b, Some(ModRm { reg: RSP, rm: Some(other), .. })) => {
+        (0x39, Some(ModRm { reg: other, rm: Some(RSP), .. }))
+        | (0x3b, Some(ModRm { reg: RSP, rm: Some(other), .. })) => {
             // Such a loop ends when they are equal.
             state.set(Some(SP), state.get(reg(other)));
         }
         // cmp and test.
         (0x38..=0x3d | 0x84 | 0x85 | 0xa8 | 0xa9, _) => {}
-        (0x80..=0x83, Some(ModRm { reg: 7 | 15, .. })) | (0xf6 | 0xf7, Some(ModRm { reg: 0 | 1 | 8 | 9, .. })) => {}
+        (0x80..=0x83, Some(ModRm { reg: 7 | 15, .. }))
+        | (0xf6 | 0xf7, Some(ModRm { reg: 0 | 1 | 8 | 9, .. })) => {}
         (0xf6 | 0xf7, Some(ModRm { reg: 2 | 3 | 10 | 11, .. })) => lose_operand(state, insn, byte),
         (0xf6 | 0xf7, _) => state.set(reg(RAX), Value::Other),
         (0x00..=0x3f, Some(modrm)) => {
@@ -373,7 +375,8 @@ fn one_byte(insn: &Insn, code: &Code<'_>, state: &mut State) -> Option<Flow> {
             // From a sled to a trampoline, which comes back.
             let sled = (code.start..code.start + 5).contains(&code.at);
             let prefix = (code.start.wrapping_sub(32)..code.start).contains(&target);
-            if sled && (prefix || code.trampolines.contains(&target)) && !code.trampolines.contains(&code.at) {
+            if sled && (prefix || code.trampolines.contains(&target)) && !code.trampolines.contains(&code.at)
+            {
                 return Some(Flow::Next);
             }
             return Some(Flow::Jump(Some(target)));
@@ -392,7 +395,10 @@ fn one_byte(insn: &Insn, code: &Code<'_>, state: &mut State) -> Option<Flow> {
         },
         (0xfe, _) => lose_operand(state, insn, true),
         // Frames of another kind.
-        (0xc8 | 0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x60..=0x62 | 0x9a | 0xc4 | 0xc5 | 0xea, _) => {
+        (
+            0xc8 | 0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x60..=0x62 | 0x9a | 0xc4 | 0xc5 | 0xea,
+            _,
+        ) => {
             return None;
         }
         // Whatever is left writes the accumulator at most: strings, in, cbw, moves from absolute addresses, x87.
@@ -480,7 +486,8 @@ impl CallFrames for X86_64 {
                 return Some(Step::next(insn.len));
             }
         }
-        let flow = if insn.map == 0 { one_byte(&insn, &code, state)? } else { two_bytes(&insn, &code, state) };
+        let flow =
+            if insn.map == 0 { one_byte(&insn, &code, state)? } else { two_bytes(&insn, &code, state) };
         Some(Step { len: insn.len, flow })
     }
 }

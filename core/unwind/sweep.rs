@@ -51,6 +51,15 @@ impl Value {
     }
 }
 
+/// Where a value is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the register of this number.
+    Register(usize),
+    /// On the stack, at this offset from the frame address.
+    Slot(i32),
+}
+
 /// How a function comes to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
@@ -122,7 +131,11 @@ impl State {
         let Value::Cfa(offset) = at else { return Value::Other };
         match self.home {
             Some((home, true)) if home == offset => Value::Return,
-            _ => self.slots[..self.used].iter().rev().find(|slot| slot.0 == offset).map_or(Value::Other, |s| s.1),
+            _ => self.slots[..self.used]
+                .iter()
+                .rev()
+                .find(|slot| slot.0 == offset)
+                .map_or(Value::Other, |s| s.1),
         }
     }
 
@@ -170,14 +183,26 @@ impl State {
         self.regs[SP] = self.regs[SP].plus(n);
     }
 
-    /// The register that holds `value`.
-    pub(super) fn register_with(&self, value: Value) -> Option<usize> {
+    /// Where `value` is. On the stack, if it is there: this state is that of one way to the instruction, and where ways
+    /// meet, a register that was saved on all of them may have been used on another one.
+    pub(super) fn place(&self, value: Value) -> Option<Place> {
+        let slot = self.slot_with(value).map(Place::Slot);
+        slot.or_else(|| self.register_with(value).map(Place::Register))
+    }
+
+    /// The same in code that has one way only, where the stack may still have what a register has the successor of.
+    pub(super) fn straight_place(&self, value: Value) -> Option<Place> {
+        let register = self.register_with(value).map(Place::Register);
+        register.or_else(|| self.slot_with(value).map(Place::Slot))
+    }
+
+    fn register_with(&self, value: Value) -> Option<usize> {
         self.regs.iter().position(|held| *held == value)
     }
 
     /// The slot that holds `value`, the newest of several, which must lie on the stack proper: what lies below the
     /// stack pointer may have been overwritten by an interrupt.
-    pub(super) fn slot_with(&self, value: Value) -> Option<i32> {
+    fn slot_with(&self, value: Value) -> Option<i32> {
         let lowest = match self.regs[SP] {
             Value::Cfa(offset) => offset,
             _ => i32::MIN,
@@ -308,8 +333,9 @@ pub(super) fn sweep<M: CallFrames>(
         if !branched {
             elsewhere = Some(now);
             branched = step.flow != Flow::Next;
-        } else if elsewhere.is_some_and(|elsewhere| !elsewhere.has_frame() && (now.has_frame() || now.moved_since(&elsewhere)))
-        {
+        } else if elsewhere.is_some_and(|elsewhere| {
+            !elsewhere.has_frame() && (now.has_frame() || now.moved_since(&elsewhere))
+        }) {
             // A frame that is set up on some ways only.
             elsewhere = None;
         }
@@ -347,7 +373,12 @@ impl Window {
     }
 
     /// `longest` bytes at `at`, or what there is of them before the end.
-    fn at(&mut self, at: usize, longest: usize, fetch: &mut impl FnMut(usize, &mut [u8]) -> bool) -> Option<&[u8]> {
+    fn at(
+        &mut self,
+        at: usize,
+        longest: usize,
+        fetch: &mut impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> Option<&[u8]> {
         let wanted = longest.min(self.end.checked_sub(at)?);
         if at < self.start || at + wanted > self.start + self.len {
             let len = self.bytes.len().min(self.end - at);

@@ -9,7 +9,7 @@ use core::ops::Range;
 use crate::addr::RetAddr;
 use crate::task::TaskTrace;
 use crate::unwind::cursor::{Cursor, Keys, Translated};
-use crate::unwind::sweep::{CallFrames, FP, LINK, Reached, SCRATCH, SP, State, Value, WORD, sweep};
+use crate::unwind::sweep::{CallFrames, FP, LINK, Place, Reached, SCRATCH, SP, State, Value, WORD, sweep};
 use crate::unwind::{End, Hooks, Inspect, Kind, PtrAuth, Registers, StackFrame, Start};
 
 /// The size of a word, as addresses have it.
@@ -213,15 +213,17 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
 
     /// What `value` is, wherever it is kept.
     fn value(&self, state: &State, registers: &Registers, cfa: usize, value: Value) -> Option<usize> {
-        let held = |reg| match reg {
-            FP => Some(registers.fp),
-            LINK => Some(registers.link),
-            _ => SCRATCH.iter().position(|scratch| *scratch == reg).map(|n| registers.scratch[n]),
-        };
-        if let Some(held) = state.register_with(value).and_then(held) {
-            return Some(held);
+        // The trampolines have no loops, and x86_64's return hooker keeps the real address in a register while another one stands in
+        // its place.
+        let straight = self.hooks.trampolines.contains(&registers.pc);
+        match if straight { state.straight_place(value) } else { state.place(value) }? {
+            Place::Register(FP) => Some(registers.fp),
+            Place::Register(LINK) => Some(registers.link),
+            Place::Register(reg) => {
+                SCRATCH.iter().position(|scratch| *scratch == reg).map(|n| registers.scratch[n])
+            }
+            Place::Slot(offset) => self.word(cfa.wrapping_add(offset as usize)).ok(),
         }
-        self.word(cfa.wrapping_add(state.slot_with(value)? as usize)).ok()
     }
 
     /// Behind interrupted code.
@@ -251,12 +253,13 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
         let keys = registers.sp..=registers.sp;
         // The next frames are searched from the same place on: this one may be none.
         let mut cursor = self.cursor.clone();
-        let (pc, hooked) = match cursor.as_mut().map(|cursor| cursor.ret_addr(self.hooks.hooker, found, &keys)) {
-            Some(Translated::Hooked(addr)) => (self.auth.strip(addr.get()), true),
-            Some(Translated::NotThere) => (0, false),
-            None if found == self.hooks.hooker => (0, false),
-            Some(Translated::AsFound(_)) | None => (found.get(), false),
-        };
+        let (pc, hooked) =
+            match cursor.as_mut().map(|cursor| cursor.ret_addr(self.hooks.hooker, found, &keys)) {
+                Some(Translated::Hooked(addr)) => (self.auth.strip(addr.get()), true),
+                Some(Translated::NotThere) => (0, false),
+                None if found == self.hooks.hooker => (0, false),
+                Some(Translated::AsFound(_)) | None => (found.get(), false),
+            };
         Next::Perhaps { pc, hooked, fp: registers.fp }
     }
 

@@ -6,7 +6,9 @@
 
 use core::arch::global_asm;
 use core::hint::black_box;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, compiler_fence,
+};
 
 use fgraph::unwind::{End, Kind};
 use fgraph::{Filter, TaskTrace};
@@ -59,16 +61,17 @@ impl Truth {
     #[inline(always)]
     fn enter(&self, func: usize) {
         let depth = self.depth.load(Relaxed);
-        self.calling[0].store(0, Relaxed);
-        self.calling[1].store(0, Relaxed);
         self.stack[depth].store(func, Relaxed);
         self.depth.store(depth + 1, Relaxed);
+        signal_fence();
+        self.calls(0, 0);
     }
 
     /// Behind it `func` only returns; the list says so as its caller did when it called it.
     #[inline(always)]
     fn leave(&self, func: usize) {
         self.calling[0].store(func, Relaxed);
+        signal_fence();
         self.depth.store(self.depth.load(Relaxed) - 1, Relaxed);
     }
 
@@ -76,6 +79,7 @@ impl Truth {
     fn calls(&self, func: usize, jumps_to: usize) {
         self.calling[1].store(jumps_to, Relaxed);
         self.calling[0].store(func, Relaxed);
+        signal_fence();
     }
 
     #[inline(always)]
@@ -87,6 +91,12 @@ impl Truth {
         self.random.store(word, Relaxed);
         word
     }
+}
+
+/// The order of stores as interrupts on top of the task see it.
+#[inline(always)]
+fn signal_fence() {
+    compiler_fence(SeqCst);
 }
 
 type Func = extern "C" fn(&'static Truth, usize) -> usize;
@@ -379,7 +389,9 @@ fn load(index: usize) {
 fn sample() {
     let task = machine::current();
     let block: *const TaskTrace = task.trace_block();
-    let Some(truth) = TRUTHS.iter().find(|truth| truth.trace_block.load(Relaxed) == block.addr()) else { return };
+    let Some(truth) = TRUTHS.iter().find(|truth| truth.trace_block.load(Relaxed) == block.addr()) else {
+        return;
+    };
     let stacks = [task.stack_range()];
     let mut walk = backtrace::walk(task, &stacks, backtrace::here());
     let mut frames = [(0, Kind::Certain); FRAMES];
