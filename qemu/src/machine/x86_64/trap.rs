@@ -96,8 +96,15 @@ impl TrapFrame {
     /// What a stack walk starts from.
     #[inline(always)]
     pub fn registers(&self) -> Registers {
-        let scratch = [self.r11 as usize, 0];
-        Registers { pc: self.ip(), sp: self.sp(), fp: self.fp(), link: 0, scratch }
+        let (mut pc, mut sp) = (self.ip(), self.sp());
+        // An interrupt at the end of a breakpoint: what that was in goes on with the next instruction.
+        let word = ptr::with_exposed_provenance::<usize>(sp);
+        if pc == fgraph_demo_breakpoint_return as *const () as usize && super::readable(sp, size_of::<usize>()) {
+            // SAFETY: aligned, as the end of a breakpoint has left it, and readable, as just tested.
+            pc = unsafe { word.read_volatile() };
+            sp += size_of::<usize>();
+        }
+        Registers { pc, sp, fp: self.fp(), link: 0, scratch: [self.r11 as usize, 0] }
     }
 
     /// Makes the context go on at `ip`.
@@ -225,6 +232,8 @@ global_asm!(
     "    fgraph_demo_restore",
     "    mov  rsp, [rsp + FRAME_RIP - FRAME_RECORD_IP]",
     "    popfq",                                // an interrupt may come in from here on
+    ".global fgraph_demo_breakpoint_return",
+    "fgraph_demo_breakpoint_return:",
     "    ret",
     "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
     ".global fgraph_demo_vectors_end",
@@ -242,6 +251,8 @@ global_asm!(
 unsafe extern "C" {
     /// The first entry; not a function to call.
     fn fgraph_demo_vectors();
+    /// The `ret` by which a breakpoint goes on; everything but the address has been restored.
+    fn fgraph_demo_breakpoint_return();
     /// Behind the last instruction.
     fn fgraph_demo_vectors_end();
 }
