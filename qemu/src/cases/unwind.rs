@@ -10,7 +10,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, compiler_fence,
 };
 
-use fgraph::unwind::{End, Kind};
+use fgraph::unwind::{End, Kind, Start};
 use fgraph::{Filter, TaskTrace};
 
 use super::probe::{Graph, Probe, addr};
@@ -18,7 +18,7 @@ use super::{CaseResult, LONG, Outcome, check, check_eq};
 use crate::{
     backtrace,
     console::println,
-    machine,
+    context, machine,
     sched::{self, Task},
     start,
     tracing::Named,
@@ -34,7 +34,11 @@ const SAMPLES: u64 = 3_000;
 const LONG_SAMPLES: u64 = 50_000;
 /// So that a machine without a working timer fails instead of running for ever.
 const ROUNDS_AT_MOST: u64 = 400_000_000;
-const SAMPLE_HZ: u32 = 4000;
+/// Samples a second at first, and at most.
+const SAMPLE_HZ: u32 = 20;
+const MOST_HZ: u64 = 4000;
+/// Walks that tell how many samples a second leave the tasks some time.
+const TRIALS: u64 = 10;
 
 /// What a load task says of itself. Written by the task, read by interrupts on top of it.
 #[repr(C, align(64))]
@@ -342,7 +346,13 @@ fn is_test_function(func: usize) -> bool {
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds that walks have taken.
+static WALKING: AtomicU64 = AtomicU64::new(0);
 static COUNTS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
+/// A function behind which a walk was uncertain.
+static UNCERTAIN_IN: AtomicUsize = AtomicUsize::new(0);
+/// Walks of tasks that were stopped.
+static STOPPED: AtomicU64 = AtomicU64::new(0);
 const UNCERTAIN: usize = 0;
 const HOOKED: usize = 1;
 const IN_TRAMPOLINE: usize = 2;
@@ -387,13 +397,19 @@ fn load(index: usize) {
 /// What the timer interrupt calls.
 #[inline(never)]
 fn sample() {
-    let task = machine::current();
+    look_at(machine::current(), backtrace::here());
+}
+
+/// Compares a walk of the stack of `task` with what the task says, if it says anything. It is interrupted by the caller, or
+/// stopped.
+fn look_at(task: &'static Task, start: Start) -> bool {
     let block: *const TaskTrace = task.trace_block();
     let Some(truth) = TRUTHS.iter().find(|truth| truth.trace_block.load(Relaxed) == block.addr()) else {
         return;
     };
+    let began = machine::clock_ns();
     let stacks = [task.stack_range()];
-    let mut walk = backtrace::walk(task, &stacks, backtrace::here());
+    let mut walk = backtrace::walk(task, &stacks, start);
     let mut frames = [(0, Kind::Certain); FRAMES];
     let mut count = 0;
     let mut chain = [0; DEPTH + 6];
@@ -424,6 +440,7 @@ fn sample() {
         if !is_test_function(func) {
             if frame.kind == Kind::Uncertain {
                 COUNTS[UNCERTAIN].fetch_add(1, Relaxed);
+                UNCERTAIN_IN.store(interrupted_at, Relaxed);
             }
         } else if length == chain.len() {
             why = 3;
@@ -432,6 +449,7 @@ fn sample() {
             if frame.kind == Kind::Uncertain {
                 perhaps = Some(length);
                 COUNTS[UNCERTAIN].fetch_add(1, Relaxed);
+                UNCERTAIN_IN.store(interrupted_at, Relaxed);
             }
             chain[length] = func;
             length += 1;
@@ -468,7 +486,9 @@ fn sample() {
         }
         WRONG.ready.store(true, Relaxed);
     }
+    WALKING.fetch_add(machine::clock_ns() - began, Relaxed);
     SAMPLED.fetch_add(1, Relaxed);
+    true
 }
 
 /// Whether this is what the task says of itself, the innermost function first.
@@ -493,30 +513,46 @@ pub fn every_walk_shows_who_called_whom() -> CaseResult {
     let probe = Probe::new();
     STOP.store(false, Relaxed);
     SAMPLED.store(0, Relaxed);
+    STOPPED.store(0, Relaxed);
+    WALKING.store(0, Relaxed);
     COUNTS.iter().for_each(|count| count.store(0, Relaxed));
     machine::timer_set_hz(SAMPLE_HZ);
     sched::set_tick_hook(Some(sample));
-    let tasks: [&'static Task; TASKS] = core::array::from_fn(|n| sched::spawn_with("walked", load, n));
-    let result = sample_until(wanted, probe);
+    // The first task shares its CPU with this one, so it is stopped whenever this one holds the CPU.
+    sched::pin(0);
+    let pinned = sched::spawn_with("walked", load, 0);
+    sched::unpin();
+    let others: [&'static Task; TASKS - 1] =
+        core::array::from_fn(|n| sched::spawn_with("walked", load, n + 1));
+    sched::pin(0);
+    let result = sample_until(wanted, probe, pinned);
+    sched::unpin();
     STOP.store(true, Relaxed);
-    tasks.into_iter().for_each(sched::join);
+    others.into_iter().chain([pinned]).for_each(sched::join);
     sched::set_tick_hook(None);
     machine::timer_set_hz(start::TICK_HZ);
     result?;
     let counts = COUNTS.each_ref().map(|count| count.load(Relaxed));
     println!(
-        "{} walks; {} hooked frames; interrupted in trampolines {}, in the functions {}; being called or returning {}, uncertain {}",
+        "{} walks, {} of them of stopped tasks; {} hooked frames; interrupted in trampolines {}, in the functions {}; being called or returning {}, uncertain {}",
         SAMPLED.load(Relaxed),
+        STOPPED.load(Relaxed),
         counts[HOOKED],
         counts[IN_TRAMPOLINE],
         counts[IN_TEST_FUNCTION],
         counts[CALLED],
         counts[UNCERTAIN]
     );
+    if counts[UNCERTAIN] > 0 {
+        println!("  in {}", Named(UNCERTAIN_IN.load(Relaxed)));
+    }
     if WRONG.ready.load(Relaxed) {
         return Err(show_wrong());
     }
-    check_eq!(counts[FROM_INTERRUPT], SAMPLED.load(Relaxed), "walks that came to what they interrupted");
+    // A task that has given its CPU away itself is not interrupted.
+    let interrupted = SAMPLED.load(Relaxed) - counts[FROM_INTERRUPT];
+    check!(interrupted <= STOPPED.load(Relaxed), "{interrupted} walks did not come to what they interrupted");
+    check!(STOPPED.load(Relaxed) > 0, "no stopped task was walked");
     check!(counts[HOOKED] > wanted, "only {} hooked frames", counts[HOOKED]);
     check!(counts[UNCERTAIN] * 50 < wanted, "{} uncertain frames", counts[UNCERTAIN]);
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
@@ -524,22 +560,31 @@ pub fn every_walk_shows_who_called_whom() -> CaseResult {
 }
 
 /// A third of the samples with everything traced, a third while that comes and goes, a third without.
-fn sample_until(wanted: u64, probe: &'static Probe) -> CaseResult {
+fn sample_until(wanted: u64, probe: &'static Probe, pinned: &'static Task) -> CaseResult {
     {
         let _user = Graph::probing(probe, Filter::ALL)?;
-        sleep_until(wanted / 3);
+        sleep_until(TRIALS, pinned);
+        // However slow the machine is: half of the time is for the tasks.
+        let walk_ns = WALKING.load(Relaxed) / SAMPLED.load(Relaxed).max(1);
+        machine::timer_set_hz((500_000_000 / walk_ns.max(1)).clamp(5, MOST_HZ) as u32);
+        sleep_until(wanted / 3, pinned);
     }
     while SAMPLED.load(Relaxed) < wanted * 2 / 3 && !WRONG.ready.load(Relaxed) {
         let _user = Graph::probing(probe, Filter::ALL)?;
-        sched::sleep_ms(2);
+        sched::sleep_ms(1);
     }
-    sleep_until(wanted);
+    sleep_until(wanted, pinned);
     Ok(())
 }
 
-fn sleep_until(samples: u64) {
+/// Sleeps until so many walks were done, and walks the stack of the stopped task whenever it wakes.
+fn sleep_until(samples: u64, pinned: &'static Task) {
     while SAMPLED.load(Relaxed) < samples && !WRONG.ready.load(Relaxed) {
-        sched::sleep_ms(5);
+        sched::sleep_ms(1);
+        context::preempt_disable();
+        let looked = look_at(pinned, machine::stopped_at(pinned));
+        STOPPED.fetch_add(u64::from(looked), Relaxed);
+        context::preempt_enable();
     }
 }
 

@@ -99,7 +99,9 @@ impl TrapFrame {
         let (mut pc, mut sp) = (self.ip(), self.sp());
         // An interrupt at the end of a breakpoint: what that was in goes on with the next instruction.
         let word = ptr::with_exposed_provenance::<usize>(sp);
-        if pc == fgraph_demo_breakpoint_return as *const () as usize && super::readable(sp, size_of::<usize>()) {
+        if pc == fgraph_demo_breakpoint_return as *const () as usize
+            && super::readable(sp, size_of::<usize>())
+        {
             // SAFETY: aligned, as the end of a breakpoint has left it, and readable, as just tested.
             pc = unsafe { word.read_volatile() };
             sp += size_of::<usize>();
