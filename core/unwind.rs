@@ -26,6 +26,9 @@ pub use cursor::{Cursor, Keys, Translated};
 pub use sweep::{CallFrames, Code, FP, Flow, LINK, Reached, SCRATCH, SP, State, Step, TEMP, Value, WORD};
 pub use walker::Unwinder;
 
+#[cfg(test)]
+pub(crate) use sweep::Place;
+
 /// Registers that a walk starts from: of interrupted code, or of the trap frame that another walk has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {

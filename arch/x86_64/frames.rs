@@ -373,7 +373,7 @@ fn one_byte(insn: &Insn, code: &Code<'_>, state: &mut State) -> Option<Flow> {
         }
         (0xe9 | 0xeb, _) => {
             // From a sled to a trampoline, which comes back.
-            let sled = (code.start..code.start + 5).contains(&code.at);
+            let sled = code.at.wrapping_sub(code.start) < CALL_LEN;
             let prefix = (code.start.wrapping_sub(32)..code.start).contains(&target);
             if sled && (prefix || code.trampolines.contains(&target)) && !code.trampolines.contains(&code.at)
             {
@@ -473,7 +473,7 @@ impl CallFrames for X86_64 {
     }
 
     fn step(code: Code<'_>, state: &mut State) -> Option<Step> {
-        let sled = code.at == code.start || code.at == code.start + 4;
+        let sled = matches!(code.at.wrapping_sub(code.start), 0 | 4);
         if code.bytes.first()? == &crate::arch::x86_64::insn::INT3 {
             // A site that is being patched, or what fills up the space between functions.
             let flow = if sled { Flow::Next } else { Flow::Stop };

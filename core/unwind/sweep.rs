@@ -53,7 +53,7 @@ impl Value {
 
 /// Where a value is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// In the register of this number.
     Register(usize),
     /// On the stack, at this offset from the frame address.
@@ -185,7 +185,7 @@ impl State {
 
     /// Where `value` is. On the stack, if it is there: this state is that of one way to the instruction, and where ways
     /// meet, a register that was saved on all of them may have been used on another one.
-    pub(super) fn place(&self, value: Value) -> Option<Place> {
+    pub(crate) fn place(&self, value: Value) -> Option<Place> {
         let slot = self.slot_with(value).map(Place::Slot);
         slot.or_else(|| self.register_with(value).map(Place::Register))
     }

@@ -282,17 +282,22 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
         let up = caller_fp > fp && stack.contains(&caller_fp);
         let last = if up { caller_fp } else { stack.end };
         let (pc, hooked) = self.translate(Found::Address(found), &(fp + M::KEY_ABOVE_RECORD..=last))?;
-        if let Some((_, floor)) = &mut self.place {
-            *floor = fp + 2 * BYTES;
-        }
+        self.leave_record(fp);
         Ok(Next::Caller { pc, hooked, fp: caller_fp })
     }
 
     /// Behind a caller whose own caller the record at `fp` names, unless it is the trap entry.
-    fn behind_caller(&mut self, pc: usize, fp: usize) -> Next {
-        match self.inspect.interrupted(pc, fp) {
-            Some(registers) => Next::Interrupted(registers, Provenance::Registers),
-            None => Next::Record(fp),
+    fn behind_caller(&mut self, pc: usize, fp: usize) -> Result<Next, End> {
+        let Some(registers) = self.inspect.interrupted(pc, fp) else { return Ok(Next::Record(fp)) };
+        self.advance(fp, 2 * BYTES)?;
+        self.leave_record(fp);
+        Ok(Next::Interrupted(registers, Provenance::Registers))
+    }
+
+    /// What comes next on this stack lies above the record at `fp`.
+    fn leave_record(&mut self, fp: usize) {
+        if let Some((_, floor)) = &mut self.place {
+            *floor = fp + 2 * BYTES;
         }
     }
 
@@ -316,7 +321,7 @@ impl<M: CallFrames, I: Inspect> Iterator for Unwinder<'_, M, I> {
                     return Some(StackFrame { pc, kind: self.kind(pc), is_return, hooked });
                 }
                 Next::Caller { pc, hooked, fp } => {
-                    self.next = self.behind_caller(pc, fp);
+                    self.next = self.behind_caller(pc, fp).unwrap_or_else(Next::End);
                     return Some(StackFrame { pc, kind: self.kind(pc), is_return: true, hooked });
                 }
                 Next::Perhaps { pc, hooked, fp } => {

@@ -405,7 +405,7 @@ fn sample() {
 fn look_at(task: &'static Task, start: Start) -> bool {
     let block: *const TaskTrace = task.trace_block();
     let Some(truth) = TRUTHS.iter().find(|truth| truth.trace_block.load(Relaxed) == block.addr()) else {
-        return;
+        return false;
     };
     let began = machine::clock_ns();
     let stacks = [task.stack_range()];
