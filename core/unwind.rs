@@ -156,8 +156,15 @@ pub trait Inspect {
 pub struct Hooks {
     /// Where hooked functions return to.
     pub hooker: RetAddr,
-    /// All trampolines, the return hooker among them.
+    /// All trampolines. The return hooker is the last of them.
     pub trampolines: Range<usize>,
+}
+
+impl Hooks {
+    /// Whether `pc` lies in an entry trampoline.
+    fn is_entry(&self, pc: usize) -> bool {
+        (self.trampolines.start..self.hooker.get()).contains(&pc)
+    }
 }
 
 /// Pointer authentication: which bits of an address hold a signature.

@@ -147,6 +147,7 @@ impl CallFrames for Arm64 {
 
     // A function's frame is at least its record.
     const KEY_ABOVE_RECORD: usize = 16;
+    const KEY_ABOVE_TRACED: usize = 16;
 
     // The callee returns with the `sp` it was entered with.
     const KEY: i32 = 0;

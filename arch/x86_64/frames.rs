@@ -451,6 +451,8 @@ impl CallFrames for X86_64 {
 
     // The return address stands above the frame pointer, and its place is the key.
     const KEY_ABOVE_RECORD: usize = 8;
+    // Between them: a copy of the return address, and what the sled's call pushed (asm/x86_64/entry.s).
+    const KEY_ABOVE_TRACED: usize = 24;
     const KEY: i32 = -WORD;
 
     fn entry(reached: Reached) -> State {

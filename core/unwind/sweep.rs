@@ -276,6 +276,9 @@ pub trait CallFrames {
     /// The lowest key, from its frame record, of a function that has one.
     const KEY_ABOVE_RECORD: usize;
 
+    /// The same from the record that an entry trampoline builds for the traced function.
+    const KEY_ABOVE_TRACED: usize;
+
     /// From the frame address to the key.
     const KEY: i32;
 

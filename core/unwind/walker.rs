@@ -21,13 +21,24 @@ enum Next {
     /// Shows interrupted code; its caller is found by its instructions. Whether its address came from the shadow stack.
     Interrupted(Registers, Provenance),
     /// Shows a caller; its own caller is found by the frame record at `fp`.
-    Caller { pc: usize, hooked: bool, fp: usize },
+    Caller { pc: usize, hooked: bool, fp: usize, of: Of },
     /// Shows what may be a caller, and goes on by the frame record at `fp`.
     Perhaps { pc: usize, hooked: bool, fp: usize },
-    /// Finds the caller by the frame record at this address.
-    Record(usize),
+    /// Finds the caller by the frame record at `fp`.
+    Record { fp: usize, of: Of },
     /// Shows nothing more.
     End(End),
+}
+
+/// Whose a frame record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A function's, or the return hooker's in its place.
+    Function,
+    /// An entry trampoline's own.
+    Entry,
+    /// A traced function's that has not begun yet, built by the entry trampoline.
+    Traced,
 }
 
 /// How the walk came to code that it treats as interrupted.
@@ -88,7 +99,10 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
     ) -> Self {
         let next = match start {
             Start::Interrupted(registers) => Next::Interrupted(registers, Provenance::Registers),
-            Start::Called { pc, fp } => Next::Caller { pc, hooked: false, fp },
+            Start::Called { pc, fp } => {
+                let of = if hooks.is_entry(pc) { Of::Entry } else { Of::Function };
+                Next::Caller { pc, hooked: false, fp, of }
+            }
         };
         let cursor = task.map(Cursor::new);
         let auth = PtrAuth::NONE;
@@ -242,7 +256,7 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
             let registers = Registers { pc, sp: caller.cfa, fp: caller.fp, link, scratch: [0; 2] };
             return Ok(Next::Interrupted(registers, Provenance::Sled));
         }
-        Ok(Next::Caller { pc, hooked, fp: caller.fp })
+        Ok(Next::Caller { pc, hooked, fp: caller.fp, of: self.of(pc) })
     }
 
     /// Behind interrupted code whose caller cannot be told: a guess, that is marked as one.
@@ -263,8 +277,12 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
         Next::Perhaps { pc, hooked, fp: registers.fp }
     }
 
+    fn of(&self, pc: usize) -> Of {
+        if self.hooks.is_entry(pc) { Of::Entry } else { Of::Function }
+    }
+
     /// The caller by the frame record at `fp`.
-    fn by_record(&mut self, fp: usize) -> Result<Next, End> {
+    fn by_record(&mut self, fp: usize, of: Of) -> Result<Next, End> {
         if fp == 0 {
             return Err(End::Bottom);
         }
@@ -281,14 +299,16 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
         let stack = self.place.and_then(|(stack, _)| self.stacks.get(stack)).map_or(fp..fp, Clone::clone);
         let up = caller_fp > fp && stack.contains(&caller_fp);
         let last = if up { caller_fp } else { stack.end };
-        let (pc, hooked) = self.translate(Found::Address(found), &(fp + M::KEY_ABOVE_RECORD..=last))?;
+        let first = fp + if of == Of::Traced { M::KEY_ABOVE_TRACED } else { M::KEY_ABOVE_RECORD };
+        let (pc, hooked) = self.translate(Found::Address(found), &(first..=last))?;
         self.leave_record(fp);
-        Ok(Next::Caller { pc, hooked, fp: caller_fp })
+        let of = if of == Of::Entry { Of::Traced } else { self.of(pc) };
+        Ok(Next::Caller { pc, hooked, fp: caller_fp, of })
     }
 
     /// Behind a caller whose own caller the record at `fp` names, unless it is the trap entry.
-    fn behind_caller(&mut self, pc: usize, fp: usize) -> Result<Next, End> {
-        let Some(registers) = self.inspect.interrupted(pc, fp) else { return Ok(Next::Record(fp)) };
+    fn behind_caller(&mut self, pc: usize, fp: usize, of: Of) -> Result<Next, End> {
+        let Some(registers) = self.inspect.interrupted(pc, fp) else { return Ok(Next::Record { fp, of }) };
         self.advance(fp, 2 * BYTES)?;
         self.leave_record(fp);
         Ok(Next::Interrupted(registers, Provenance::Registers))
@@ -320,15 +340,15 @@ impl<M: CallFrames, I: Inspect> Iterator for Unwinder<'_, M, I> {
                     let (is_return, hooked) = (false, false);
                     return Some(StackFrame { pc, kind: self.kind(pc), is_return, hooked });
                 }
-                Next::Caller { pc, hooked, fp } => {
-                    self.next = self.behind_caller(pc, fp).unwrap_or_else(Next::End);
+                Next::Caller { pc, hooked, fp, of } => {
+                    self.next = self.behind_caller(pc, fp, of).unwrap_or_else(Next::End);
                     return Some(StackFrame { pc, kind: self.kind(pc), is_return: true, hooked });
                 }
                 Next::Perhaps { pc, hooked, fp } => {
-                    self.next = Next::Record(fp);
+                    self.next = Next::Record { fp, of: Of::Function };
                     return Some(StackFrame { pc, kind: Kind::Uncertain, is_return: true, hooked });
                 }
-                Next::Record(fp) => self.next = self.by_record(fp).unwrap_or_else(Next::End),
+                Next::Record { fp, of } => self.next = self.by_record(fp, of).unwrap_or_else(Next::End),
                 Next::End(_) => return None,
             }
         }

@@ -1,3 +1,5 @@
+//! Frames through single instructions, by tables.
+
 use std::vec::Vec;
 
 use super::*;

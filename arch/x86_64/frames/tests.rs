@@ -1,3 +1,5 @@
+//! Frames through single instructions, by tables.
+
 use super::*;
 use crate::testing::storm;
 use crate::unwind::Place;

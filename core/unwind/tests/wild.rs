@@ -40,7 +40,7 @@ impl Inspect for Wild {
     }
 
     fn interrupted(&self, pc: usize, _record: usize) -> Option<Registers> {
-        (pc % 7 == 0).then_some(self.trap)
+        (pc.is_multiple_of(7)).then_some(self.trap)
     }
 }
 
