@@ -142,7 +142,9 @@ fn callers(start: Start) {
             (Kind::Certain, true) => "called from",
             (Kind::Certain, false) => "interrupted at",
         };
-        emergency!("  {how} {:#x} {}", frame.pc, Named(frame.pc));
+        // The call is in front of its return address, which may be behind its function.
+        let within = frame.pc.wrapping_sub(usize::from(frame.is_return));
+        emergency!("  {how} {:#x} {}", frame.pc, Named(within));
     }
     if let Some(end) = walk.end().filter(|end| *end != End::Bottom) {
         emergency!("  {end}");

@@ -308,7 +308,6 @@ extern "C" fn case_walk_jumped_to(truth: &'static Truth, n: usize) -> usize {
 
 /// Half of the arguments come on the stack, so the return address is not what lies next to the caller's frame.
 #[inline(never)]
-#[expect(clippy::too_many_arguments, reason = "they are the point")]
 extern "C" fn many_arguments(
     truth: &'static Truth,
     n: usize,
