@@ -196,8 +196,9 @@ impl State {
         register.or_else(|| self.slot_with(value).map(Place::Slot))
     }
 
+    /// Of the registers that a walk starts with.
     fn register_with(&self, value: Value) -> Option<usize> {
-        self.regs.iter().position(|held| *held == value)
+        self.regs[..TEMP[0]].iter().position(|held| *held == value)
     }
 
     /// The slot that holds `value`, the newest of several, which must lie on the stack proper: what lies below the

@@ -348,7 +348,7 @@ static SAMPLED: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds that walks have taken.
 static WALKING: AtomicU64 = AtomicU64::new(0);
 static COUNTS: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
-/// A function behind which a walk was uncertain.
+/// The last frame that was certain of a walk that was uncertain.
 static UNCERTAIN_IN: AtomicUsize = AtomicUsize::new(0);
 /// Walks of tasks that were stopped.
 static STOPPED: AtomicU64 = AtomicU64::new(0);
@@ -439,7 +439,7 @@ fn look_at(task: &'static Task, start: Start) -> bool {
         if !is_test_function(func) {
             if frame.kind == Kind::Uncertain {
                 COUNTS[UNCERTAIN].fetch_add(1, Relaxed);
-                UNCERTAIN_IN.store(interrupted_at, Relaxed);
+                UNCERTAIN_IN.store(frames[count.saturating_sub(2)].0, Relaxed);
             }
         } else if length == chain.len() {
             why = 3;
@@ -448,7 +448,7 @@ fn look_at(task: &'static Task, start: Start) -> bool {
             if frame.kind == Kind::Uncertain {
                 perhaps = Some(length);
                 COUNTS[UNCERTAIN].fetch_add(1, Relaxed);
-                UNCERTAIN_IN.store(interrupted_at, Relaxed);
+                UNCERTAIN_IN.store(frames[count.saturating_sub(2)].0, Relaxed);
             }
             chain[length] = func;
             length += 1;
