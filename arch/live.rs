@@ -14,6 +14,8 @@ use crate::platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegi
 use crate::select::Candidate;
 use crate::site::{SiteReport, SiteSource};
 use crate::sites::ModuleId;
+use crate::task::TaskTrace;
+use crate::unwind::{Cursor, Hooks, Inspect, Keys, Start, Translated, Unwinder};
 use crate::words::{List, Mode, ModuleNames, Place, WordError};
 
 unsafe extern "Rust" {
@@ -394,14 +396,44 @@ pub fn ftrace_set_enabled(enabled: bool) -> Result<(), Error> {
     ENGINE.set_enabled(enabled)
 }
 
-/// The addresses that a hooked function's return address is replaced by, and of the code around them: a stack walker that finds a
-/// return address in this range asks [`TaskTrace::frames`](crate::TaskTrace::frames) for the real one.
+/// The addresses that a hooked function's return address is replaced by, and of the code around them: a stack walker that finds the
+/// return hooker's address asks [`ret_addr`] for the real one; [`stack_walk`] does all of it.
 pub fn trampoline_range() -> Range<usize> {
     unsafe extern "C" {
         static fgraph_trampolines_start: u8;
         static fgraph_trampolines_stop: u8;
     }
     (&raw const fgraph_trampolines_start).addr()..(&raw const fgraph_trampolines_stop).addr()
+}
+
+/// A stack walk on this machine.
+pub type StackWalk<'a, I> = Unwinder<'a, tramp::Live, I>;
+
+/// Walks a task's stack, from `start` out; see [`Unwinder::new`]. `task` is the trace block of the task whose stack it is. Any
+/// context; the task is the caller's, interrupted by the caller, or stopped.
+pub fn stack_walk<'a, I: Inspect>(
+    inspect: &'a I,
+    task: Option<&'a TaskTrace>,
+    stacks: &'a [Range<usize>],
+    start: Start,
+) -> StackWalk<'a, I> {
+    Unwinder::new(inspect, hooks(), task, stacks, start)
+}
+
+/// For a kernel with a stack walker of its own (`ftrace_graph_ret_addr`): what a return address that it `found` really is; see
+/// [`Cursor::ret_addr`].
+pub fn ret_addr(cursor: &mut Cursor<'_>, found: RetAddr, keys: &Keys) -> Translated {
+    cursor.ret_addr(tramp::return_hookers(), found, keys)
+}
+
+/// What a stack walker must know of the trampolines.
+pub fn hooks() -> Hooks {
+    unsafe extern "C" {
+        static fgraph_jumped_start: u8;
+        static fgraph_jumped_stop: u8;
+    }
+    let jumped = (&raw const fgraph_jumped_start).addr()..(&raw const fgraph_jumped_stop).addr();
+    Hooks { hookers: tramp::return_hookers(), trampolines: trampoline_range(), jumped }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -55,6 +55,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 pub mod text;
+pub mod unwind;
 mod users;
 pub mod words;
 
@@ -93,13 +94,14 @@ pub use arch::tracer;
 pub use arch::live::set_symbols;
 #[cfg(feature = "trampolines")]
 pub use arch::live::{
-    add_module, add_named_module, fgraph_read_filter_words, fgraph_set_filter, fgraph_set_filter_words,
-    fgraph_show_filter_words, ftrace_graph_func, ftrace_kill, ftrace_location, ftrace_modify_direct,
-    ftrace_read_filter_words, ftrace_resume_address, ftrace_set_enabled, ftrace_set_filter,
-    ftrace_set_filter_words, ftrace_show_filter_words, ftrace_synchronize, ftrace_text_reserved, functions,
-    init, is_dead, read_list, register_fprobe, register_ftrace_function, register_ftrace_graph,
-    remove_module, show_list, stats, trampoline_range, unregister_fprobe, unregister_ftrace_function,
-    unregister_ftrace_graph, word_candidates,
+    StackWalk, add_module, add_named_module, fgraph_read_filter_words, fgraph_set_filter,
+    fgraph_set_filter_words, fgraph_show_filter_words, ftrace_graph_func, ftrace_kill, ftrace_location,
+    ftrace_modify_direct, ftrace_read_filter_words, ftrace_resume_address, ftrace_set_enabled,
+    ftrace_set_filter, ftrace_set_filter_words, ftrace_show_filter_words, ftrace_synchronize,
+    ftrace_text_reserved, functions, hooks, init, is_dead, read_list, register_fprobe,
+    register_ftrace_function, register_ftrace_graph, remove_module, ret_addr, show_list, stack_walk, stats,
+    trampoline_range, unregister_fprobe, unregister_ftrace_function, unregister_ftrace_graph,
+    word_candidates,
 };
 
 /// A user of function entries, on this machine.

@@ -445,7 +445,7 @@ fn below(start: u32, distance: usize) -> u32 {
 }
 
 /// Iterator over the frames of a shadow stack, newest first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Walk<'a> {
     shadow: &'a Shadow,
     at: u32,

@@ -1,5 +1,6 @@
 //! arm64. `regs`, `insn`, `patch` and `offsets` compile and are tested on every host; `tramp` is the live half.
 
+pub mod frames;
 pub mod insn;
 #[cfg_attr(
     not(all(target_arch = "aarch64", feature = "trampolines")),

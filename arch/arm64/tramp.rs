@@ -83,6 +83,11 @@ pub(crate) fn return_hooker() -> RetAddr {
     RetAddr::new(fgraph_return_hooker as *const () as usize)
 }
 
+/// That, and the address that functions return to which were hooked the balanced way.
+pub(crate) fn return_hookers() -> [RetAddr; 2] {
+    [return_hooker(), RetAddr::new(fgraph_balanced_hooker as *const () as usize)]
+}
+
 /// Called by the classic entry trampolines with their register block.
 extern "C" fn fgraph_entry_handler(fregs: &mut FtraceRegs) {
     let site = fregs.ip().wrapping_sub(SLED);
@@ -98,7 +103,7 @@ extern "C" fn fgraph_balanced_handler(fregs: &mut FtraceRegs, tagged: usize) {
     let tags = (tagged & o::TAGS) as u8;
     let site = tagged - usize::from(tags);
     let func = site - if tags & TAG_PAD != 0 { 4 } else { 0 };
-    let hooker = RetAddr::new(fgraph_balanced_hooker as *const () as usize);
+    let [_, hooker] = return_hookers();
     if tags & TAG_PREFIX != 0 {
         // Functions are aligned to instructions, which is not enough for an address.
         let prefix = core::ptr::with_exposed_provenance::<[u32; 2]>(func - PREFIX);

@@ -65,7 +65,10 @@ pub(crate) const PREFIX: usize = 16;
 pub(crate) const SHORT: usize = 2;
 
 /// Bytes from the prefix to its `jmp`.
-const PREFIX_JMP: usize = 7;
+pub(crate) const PREFIX_JMP: usize = 7;
+
+/// From behind the prefix's `lea` to the function.
+pub(crate) const LEA_DISTANCE: i32 = (PREFIX - PREFIX_JMP) as i32;
 
 /// Bytes from the prefix to its distance of the state word, and the function behind it.
 const PREFIX_STATE: usize = PREFIX - 4;
@@ -173,7 +176,7 @@ impl Machine for X86_64 {
         let distance = i32::try_from(state.wrapping_sub(func) as isize)
             .map_err(|_| OutOfRange { from: func, to: state })?;
         let mut bytes = [0; PREFIX];
-        bytes[..PREFIX_JMP].copy_from_slice(&lea_r11((PREFIX - PREFIX_JMP) as i32));
+        bytes[..PREFIX_JMP].copy_from_slice(&lea_r11(LEA_DISTANCE));
         bytes[PREFIX_JMP..PREFIX_STATE].copy_from_slice(&jmp);
         bytes[PREFIX_STATE..].copy_from_slice(&distance.to_le_bytes());
         Ok([Some((prefix, Code::new(&bytes))), sled])

@@ -95,6 +95,7 @@ unsafe extern "C" {
     fn fgraph_guarded_entry();
     fn fgraph_return_early();
     fn fgraph_return_hooker();
+    fn fgraph_balanced_hooker();
     fn fgraph_trap_args_entry();
     fn fgraph_trap_regs_entry();
 }
@@ -112,10 +113,15 @@ pub(crate) fn trampolines() -> Trampolines {
     }
 }
 
-/// The address that hooked functions return to.
+/// The address that functions return to which were hooked the classic way.
 #[inline]
 pub(crate) fn return_hooker() -> RetAddr {
     RetAddr::new(fgraph_return_hooker as *const () as usize)
+}
+
+/// That, and the address that functions return to which were hooked the balanced way.
+pub(crate) fn return_hookers() -> [RetAddr; 2] {
+    [return_hooker(), RetAddr::new(fgraph_balanced_hooker as *const () as usize)]
 }
 
 /// Called by the entry trampolines of plain sites with their register block.

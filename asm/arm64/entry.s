@@ -174,8 +174,13 @@ fgraph_trampolines_start:
 
     fgraph_entry fgraph_args_entry, FGRAPH_SAVED_ARGS, 0, 0, x17, x30
     fgraph_entry fgraph_regs_entry, FGRAPH_SAVED_REGS, 1, 0, x17, x30
+    .globl fgraph_jumped_start
+fgraph_jumped_start:
     fgraph_entry fgraph_balanced_args_entry, FGRAPH_SAVED_ARGS, 0, 1, x30, x11
     fgraph_entry fgraph_balanced_regs_entry, FGRAPH_SAVED_REGS, 1, 1, x30, x11
+
+    .globl fgraph_jumped_stop
+fgraph_jumped_stop:
 
 // Where a function goes on that a callback let return early: everything as at its first instruction.
     .balign 16

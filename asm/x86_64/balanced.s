@@ -16,7 +16,7 @@
 # Stack while the handler runs
 #   S        parent      \ the traced function's frame record, so that walkers see it
 #   S-8      rbp         /
-#   S-16     function    \ the trampoline's frame record; rbp points here (S-24)
+#   S-16     resume      \ the trampoline's frame record; rbp points here (S-24)
 #   S-24     S-8         /
 #   ...      vector registers, if the target uses them
 #   rsp      FtraceRegs
@@ -35,6 +35,7 @@
     .cfi_adjust_cfa_offset 8
     .cfi_rel_offset rbp, 0
     mov rbp, rsp                            # the traced function's record
+    lea r11, [r11 + FGRAPH_SHORT_SLED]      # in the function, whatever its sled is
     push r11
     .cfi_adjust_cfa_offset 8
     push rbp
@@ -52,7 +53,8 @@
 
     fgraph_save_scratch
     mov [rsp + FGRAPH_REGS_TASK], r11
-    mov rdx, [rbp + 8]                      # the function
+    mov rdx, [rbp + 8]
+    sub rdx, FGRAPH_SHORT_SLED              # the function
     movsxd rsi, dword ptr [rdx - 4]
     add rsi, rdx                            # the state word
     mov rax, [rbp + 16]
@@ -103,27 +105,23 @@
     .cfi_adjust_cfa_offset 8
     ret
     .else
-    jne 7f
-    lea rsp, [rsp + 8]
-    .cfi_adjust_cfa_offset -8
-    jmp fgraph_balanced_call
-    .cfi_adjust_cfa_offset 8
-7:  jmp r11
+    je fgraph_balanced_drop
+    jmp r11
     .endif
 
     .cfi_def_cfa rbp, 32
     .cfi_offset rbp, -16
 2:  inc qword ptr [r11 + FGRAPH_TASK_REFUSED]
-3:  mov r11, [rbp + 8]                      # the function
+3:  mov r11, [rbp + 8]                      # behind the sled, if there is no landing pad
     mov rbp, [rbp + 16]
     .cfi_def_cfa rsp, 32
     .cfi_restore rbp
     lea rsp, [rsp + 24]
     .cfi_def_cfa_offset 8
-    cmp byte ptr [r11], FGRAPH_PAD_FIRST    # a landing pad, or the sled
+    cmp byte ptr [r11 - FGRAPH_SHORT_SLED], FGRAPH_PAD_FIRST # a landing pad, or the sled
     jne 4f
     lea r11, [r11 + FGRAPH_PAD_LEN]
-4:  lea r11, [r11 + FGRAPH_SHORT_SLED]      # behind the sled
+4:
     .if \guarded
     push r11
     .cfi_adjust_cfa_offset 8
@@ -135,7 +133,12 @@
     .size \name, . - \name
     .endm
 
+    .globl fgraph_jumped_start
+fgraph_jumped_start:
     fgraph_prefixed_entry fgraph_balanced_entry, fgraph_balanced_hooker, 0
     fgraph_prefixed_entry fgraph_guarded_entry, fgraph_return_hooker, 1
+
+    .globl fgraph_jumped_stop
+fgraph_jumped_stop:
 
     .purgem fgraph_prefixed_entry

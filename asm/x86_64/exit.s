@@ -81,8 +81,17 @@
     .balign 16
     fgraph_hooker fgraph_return_hooker, 0
 
-# Calls a function's body for its caller: r11 = where it goes on, rsp = S+8, everything else as at its first instruction.
+# Calls a function's body for its caller: r11 = where it goes on, rsp = S, where the hooker's address stands that the call will
+# push, everything else as at its first instruction. Two symbols, so that a stack walker knows for each instruction where
+# the return address is: in the first it stands at S, in the second nowhere but on the shadow stack.
     .balign 16
+    .globl fgraph_balanced_drop
+    .type fgraph_balanced_drop, @function
+fgraph_balanced_drop:
+    .cfi_startproc
+    lea rsp, [rsp + 8]
+    .cfi_endproc
+    .size fgraph_balanced_drop, . - fgraph_balanced_drop
     .globl fgraph_balanced_call
     .type fgraph_balanced_call, @function
 fgraph_balanced_call:

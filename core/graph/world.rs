@@ -307,6 +307,11 @@ impl<R: Block> World<R> {
         })
     }
 
+    /// The addresses of the fake stack.
+    pub(crate) fn stack_range(&self) -> core::ops::Range<usize> {
+        self.stack..self.stack + WORDS * size_of::<usize>()
+    }
+
     fn addr_of(&self, index: usize) -> usize {
         assert!((2..WORDS - 1).contains(&index), "the fake stack is too small");
         self.stack + index * size_of::<usize>()

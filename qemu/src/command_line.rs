@@ -5,13 +5,14 @@
 //! | `demo` | the demo, as without any word |
 //! | `test` | all boot tests |
 //! | `case=NAME` | the boot tests of that name |
+//! | `long` | nothing of its own: boot tests take many more samples where they take any |
 //! | `selfcheck` | the check of this kernel itself, without the tracer |
 //! | `crash=KIND` | one deliberate disaster, see [`Crash`] |
 //! | `classic` | no command: the tracer replaces return addresses although it could do without |
 
-use core::{fmt, str};
+use core::{fmt, str, sync::atomic::Ordering};
 
-use crate::crash::Crash;
+use crate::{cases, crash::Crash};
 
 /// What to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,10 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
     let line = str::from_utf8(line).map_err(|_| Error::NotText)?;
     let mut command = None;
     for word in line.split_ascii_whitespace().filter(|word| *word != CLASSIC) {
+        if word == "long" {
+            cases::LONG.store(true, Ordering::Relaxed);
+            continue;
+        }
         if command.is_some() {
             return Err(Error::SecondCommand(word));
         }

@@ -24,6 +24,8 @@ extern crate alloc;
 
 // The kernel; a hosted target gets the stub below and none of this.
 #[cfg(target_os = "none")]
+mod backtrace;
+#[cfg(target_os = "none")]
 mod cases;
 #[cfg(target_os = "none")]
 mod command_line;

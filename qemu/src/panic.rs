@@ -1,17 +1,19 @@
 //! The panic handler: says where and in what task, and leaves QEMU with the code for a crash.
 
 use core::{
-    mem,
     panic::PanicInfo,
-    ptr,
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 
+use fgraph::unwind::{End, Kind, Start};
+
 use crate::{
+    backtrace,
     console::{self, emergency},
     context,
     machine::{self, Exit, TrapFrame},
-    smp,
+    smp, task,
+    tracing::Named,
 };
 
 /// Nobody ends the kernel.
@@ -87,6 +89,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         None => emergency!("panic: {}", info.message()),
     }
     crash_context();
+    callers(backtrace::here());
     machine::exit(Exit::Crashed);
 }
 
@@ -107,34 +110,44 @@ pub fn crash_context() {
     );
 }
 
-/// How many callers of a faulting function are shown.
+/// How many callers are shown.
 const CALLERS_SHOWN: usize = 32;
 
-/// Says what an interrupted context was doing: where it was, and who called it by its chain of frame records.
-/// A broken chain ends the list and nothing else.
+/// Says what an interrupted context was doing: where it was, and who called it.
 #[unsafe(link_section = ".text.notrace")]
 pub fn trap_context(frame: &TrapFrame) {
     crash_context();
     emergency!("  at {:#x}, sp {:#x}", frame.ip(), frame.sp());
-    let mut record = frame.fp();
-    for _ in 0..CALLERS_SHOWN {
-        if !record.is_multiple_of(mem::align_of::<usize>())
-            || !machine::readable(record, mem::size_of::<[usize; 2]>())
-        {
-            break;
-        }
-        // SAFETY: 1. Aligned and readable, as just tested. 2. Any bytes are two words.
-        let [caller, return_address] =
-            unsafe { ptr::with_exposed_provenance::<[usize; 2]>(record).read_volatile() };
-        if return_address == 0 {
-            break;
-        }
-        emergency!("  called from {return_address:#x}");
-        // A stack grows down, so a chain that does not go up is broken.
-        if caller <= record {
-            break;
-        }
-        record = caller;
+    // What was interrupted has been shown.
+    callers(Start::Interrupted(frame.registers()));
+}
+
+/// Says who called whom, from the caller of `start` on. What ends the list is no failure of its own.
+#[unsafe(link_section = ".text.notrace")]
+fn callers(start: Start) {
+    let task = machine::current();
+    // An idle task is on its CPU's boot stack, of which it is only known that it goes on upwards.
+    let known = task.stack_range();
+    let here = match start {
+        Start::Interrupted(registers) => registers.sp,
+        Start::Called { fp, .. } => fp,
+    };
+    let around = here..here.saturating_add(task::STACK_SIZE);
+    let stacks = if known.is_empty() { [around, 0..0] } else { [known, around] };
+    let mut walk = backtrace::walk(task, &stacks, start);
+    for frame in walk.by_ref().skip(1).take(CALLERS_SHOWN) {
+        let how = match (frame.kind, frame.is_return) {
+            (Kind::Uncertain, _) => "perhaps called from",
+            (Kind::Trampoline, _) => "through the tracer at",
+            (Kind::Certain, true) => "called from",
+            (Kind::Certain, false) => "interrupted at",
+        };
+        // The call is in front of its return address, which may be behind its function.
+        let within = frame.pc.wrapping_sub(usize::from(frame.is_return));
+        emergency!("  {how} {:#x} {}", frame.pc, Named(within));
+    }
+    if let Some(end) = walk.end().filter(|end| *end != End::Bottom) {
+        emergency!("  {end}");
     }
 }
 
@@ -144,5 +157,6 @@ pub fn fatal_trace(why: fgraph::Fatal) -> ! {
     take_over();
     emergency!("fgraph: {why}");
     crash_context();
+    callers(backtrace::here());
     machine::exit(Exit::Crashed);
 }

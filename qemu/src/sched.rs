@@ -278,6 +278,14 @@ pub fn sleep_until(wakeup_ns: u64) {
     leave_cpu(queues);
 }
 
+/// What is called at each tick; null, or a `fn()`.
+static TICK_HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes `hook` what is called at each tick on each CPU, in the interrupt; `None` for nothing.
+pub fn set_tick_hook(hook: Option<fn()>) {
+    TICK_HOOK.store(hook.map_or(ptr::null_mut(), |hook| hook as *mut ()), Ordering::Release);
+}
+
 /// The periodic interrupt: wakes who is due, and asks for a switch if somebody waits for a turn.
 #[inline(never)] // the first function of an interrupt that a tracer may see
 pub fn tick() {
@@ -288,6 +296,13 @@ pub fn tick() {
     queues.wake_sleepers(machine::clock_ns());
     if queues.runnable.any_for(cpu.cpu) {
         cpu.need_resched.store(true, Ordering::Relaxed);
+    }
+    drop(queues);
+    let hook = TICK_HOOK.load(Ordering::Acquire);
+    if !hook.is_null() {
+        // SAFETY: not null, so `set_tick_hook` stored it.
+        let hook = unsafe { mem::transmute::<*mut (), fn()>(hook) };
+        hook();
     }
 }
 

@@ -13,15 +13,20 @@ mod storm;
 mod tasks;
 mod text;
 mod toggle;
+mod unwind;
 mod words;
 
 use alloc::string::String;
+use core::sync::atomic::AtomicBool;
 
 use crate::{
     console::println,
     machine::Exit,
     tracing::{self, Named},
 };
+
+/// Whether cases take their time: the word `long` on the command line.
+pub static LONG: AtomicBool = AtomicBool::new(false);
 
 /// How a case ended that did not pass.
 pub enum Outcome {
@@ -114,6 +119,7 @@ const CASES: &[Case] = &[
     ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),
     ("trampolines_switch_under_load", toggle::trampolines_switch_under_load),
     ("everything_is_traced_at_once", toggle::everything_is_traced_at_once),
+    ("unwind", unwind::every_walk_shows_who_called_whom),
     ("a_module_is_traced_while_it_is_loaded", modules::a_module_is_traced_while_it_is_loaded),
     ("a_module_leaves_no_set_behind", modules::a_module_leaves_no_set_behind),
     ("modules_come_and_go_under_load", modules::modules_come_and_go_under_load),

@@ -27,12 +27,14 @@
 //! | `set_nmi_hook(fn(&mut TrapFrame))` | makes this what is told of each NMI, between `nmi_enter` and `nmi_exit` |
 //! | `switch(prev: &'static Task, next: &'static Task)` | interrupts are off; saves the callee-saved registers on prev's stack, changes stack and current task, returns as `next` |
 //! | `prepare_stack(top: usize, entry: extern "C" fn() -> !) -> usize` | builds the frame from which `switch` starts a new task; returns the saved stack pointer |
+//! | `stopped_at(&Task) -> Start` | where a walk of the stack of a task starts that does not run, and will not as long as the walk takes |
+//! | `interrupted(pc, record) -> Option<Registers>` | if `pc` is where a handler returns to the trap entry, whose frame record stands at `record`: the registers of what was interrupted |
 //! | `text_range() -> Range<usize>` | the executable mapping of the kernel's text |
 //! | `text_alias(usize) -> *mut u8` | the writable alias of a text address; nothing is writable and executable through one mapping |
 //! | `sync_core()` | executes a context-synchronising instruction |
 //! | `sync_cores()` | every CPU has executed one when it returns: [`crate::smp::sync_cores`] |
 //! | `readable(addr: usize, len: usize) -> bool` | whether these bytes are memory that can be read without a fault or an effect; true for no bytes |
-//! | `TrapFrame` | the registers of an interrupted context, `ip()`, `sp()`, `fp()`; the trap entry builds a frame record, so that a walk along frame pointers goes through it |
+//! | `TrapFrame` | the registers of an interrupted context, `ip()`, `sp()`, `fp()`, `registers()`; the trap entry builds a frame record, so that a walk along frame pointers goes through it |
 //!
 //! A fault that nothing handles shows all registers by `emergency!`, then calls [`crate::panic::trap_context`] and exits with
 //! [`Exit::Crashed`]. What a tracer's callbacks call, and the trap path, is outside tracing (see the crate's head): tiny

@@ -33,7 +33,7 @@ pub use gic::{send_ipi, stop_others};
 pub use host::{command_line, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
-pub use switch::{prepare_stack, switch};
-pub use trap::TrapFrame;
+pub use switch::{prepare_stack, stopped_at, switch};
+pub use trap::{TrapFrame, interrupted};
 
 pub use crate::smp::sync_cores;

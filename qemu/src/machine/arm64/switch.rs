@@ -4,7 +4,10 @@ use core::{
     arch::global_asm,
     mem::{offset_of, size_of},
     ptr,
+    sync::atomic::Ordering,
 };
+
+use fgraph::unwind::Start;
 
 use super::cpu::HAS_VECTORS;
 use crate::sched::Task;
@@ -121,6 +124,14 @@ pub fn switch(prev: &'static Task, next: &'static Task) {
     // SAFETY: `next.saved_sp` is what this function or `prepare_stack` left there, and the scheduler's lock
     //         keeps every other CPU from running it.
     unsafe { fgraph_demo_switch(ptr::from_ref(prev).cast(), ptr::from_ref(next).cast()) }
+}
+
+/// Where a walk of the stack of `task` starts, which has been switched away from and stays so.
+pub fn stopped_at(task: &Task) -> Start {
+    let saved = task.saved_sp.load(Ordering::Relaxed);
+    // SAFETY: what a task that does not run has on top of its stack.
+    let switched = unsafe { &*ptr::with_exposed_provenance::<Switched>(saved) };
+    Start::Called { pc: switched.lr as usize, fp: switched.fp as usize }
 }
 
 /// Builds what [`switch`] expects at the top of a new task's stack; returns the saved stack pointer. `top` is

@@ -6,9 +6,12 @@
 
 use core::{
     arch::{asm, global_asm},
-    mem::{offset_of, size_of},
+    mem::{align_of, offset_of, size_of},
+    ptr,
     sync::atomic::{AtomicBool, Ordering},
 };
+
+use fgraph::unwind::Registers;
 
 use super::{cpu::HAS_VECTORS, gic};
 use crate::{
@@ -61,6 +64,13 @@ impl TrapFrame {
     #[inline(always)]
     pub fn fp(&self) -> usize {
         self.x[29] as usize
+    }
+
+    /// What a stack walk starts from.
+    #[inline(always)]
+    pub fn registers(&self) -> Registers {
+        let [scratch @ .., link] = [16, 17, 30].map(|n| self.x[n] as usize);
+        Registers { pc: self.ip(), sp: self.sp(), fp: self.fp(), link, scratch }
     }
 }
 
@@ -206,6 +216,8 @@ global_asm!(
     "    add  sp, sp, #FRAME_SIZE",
     "    eret",
     "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
+    ".global fgraph_demo_vectors_end",
+    "fgraph_demo_vectors_end:",
     ".popsection",
     ".purgem fgraph_demo_all_vectors",
     size = const size_of::<TrapFrame>(),
@@ -223,6 +235,25 @@ global_asm!(
 unsafe extern "C" {
     /// The vector table; not a function to call.
     pub(super) fn fgraph_demo_vectors();
+    /// Behind the last instruction.
+    fn fgraph_demo_vectors_end();
+}
+
+/// If `pc` is where a handler returns to the trap entry, whose frame record stands at `record`: the registers of what was
+/// interrupted.
+#[unsafe(link_section = ".text.notrace")]
+pub fn interrupted(pc: usize, record: usize) -> Option<Registers> {
+    let entry = fgraph_demo_vectors as *const () as usize..fgraph_demo_vectors_end as *const () as usize;
+    let frame = record.wrapping_sub(offset_of!(TrapFrame, record));
+    if !entry.contains(&pc)
+        || !frame.is_multiple_of(align_of::<TrapFrame>())
+        || !super::readable(frame, size_of::<TrapFrame>())
+    {
+        return None;
+    }
+    // SAFETY: aligned and readable, as just tested; any bytes are a trap frame, and a handler is at work on it.
+    let frame = unsafe { &*ptr::with_exposed_provenance::<TrapFrame>(frame) };
+    Some(frame.registers())
 }
 
 /// A hardware interrupt.

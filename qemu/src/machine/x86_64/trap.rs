@@ -11,6 +11,8 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
+use fgraph::unwind::Registers;
+
 use super::apic;
 use crate::{
     console::emergency,
@@ -89,6 +91,22 @@ impl TrapFrame {
     #[inline(always)]
     pub fn fp(&self) -> usize {
         self.rbp as usize
+    }
+
+    /// What a stack walk starts from.
+    #[inline(always)]
+    pub fn registers(&self) -> Registers {
+        let (mut pc, mut sp) = (self.ip(), self.sp());
+        // An interrupt at the end of a breakpoint: what that was in goes on with the next instruction.
+        let word = ptr::with_exposed_provenance::<usize>(sp);
+        if pc == fgraph_demo_breakpoint_return as *const () as usize
+            && super::readable(sp, size_of::<usize>())
+        {
+            // SAFETY: aligned, as the end of a breakpoint has left it, and readable, as just tested.
+            pc = unsafe { word.read_volatile() };
+            sp += size_of::<usize>();
+        }
+        Registers { pc, sp, fp: self.fp(), link: 0, scratch: [self.r11 as usize, 0] }
     }
 
     /// Makes the context go on at `ip`.
@@ -216,8 +234,12 @@ global_asm!(
     "    fgraph_demo_restore",
     "    mov  rsp, [rsp + FRAME_RIP - FRAME_RECORD_IP]",
     "    popfq",                                // an interrupt may come in from here on
+    ".global fgraph_demo_breakpoint_return",
+    "fgraph_demo_breakpoint_return:",
     "    ret",
     "    .size fgraph_demo_vectors, . - fgraph_demo_vectors",
+    ".global fgraph_demo_vectors_end",
+    "fgraph_demo_vectors_end:",
     ".popsection",
     record_ip = const offset_of!(TrapFrame, record_ip),
     rip = const offset_of!(TrapFrame, rip),
@@ -231,6 +253,27 @@ global_asm!(
 unsafe extern "C" {
     /// The first entry; not a function to call.
     fn fgraph_demo_vectors();
+    /// The `ret` by which a breakpoint goes on; everything but the address has been restored.
+    fn fgraph_demo_breakpoint_return();
+    /// Behind the last instruction.
+    fn fgraph_demo_vectors_end();
+}
+
+/// If `pc` is where a handler returns to the trap entry, whose frame record stands at `record`: the registers of what was
+/// interrupted.
+#[unsafe(link_section = ".text.notrace")]
+pub fn interrupted(pc: usize, record: usize) -> Option<Registers> {
+    let entry = fgraph_demo_vectors as *const () as usize..fgraph_demo_vectors_end as *const () as usize;
+    let frame = record.wrapping_sub(offset_of!(TrapFrame, rbp));
+    if !entry.contains(&pc)
+        || !frame.is_multiple_of(mem::align_of::<TrapFrame>())
+        || !super::readable(frame, size_of::<TrapFrame>())
+    {
+        return None;
+    }
+    // SAFETY: aligned and readable, as just tested; any bytes are a trap frame, and a handler is at work on it.
+    let frame = unsafe { &*ptr::with_exposed_provenance::<TrapFrame>(frame) };
+    Some(frame.registers())
 }
 
 /// Where the entry of `vector` is.
