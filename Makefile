@@ -135,6 +135,10 @@ qemu-test-arm64-vectors: setup-qemu-arm64 kernel-arm64-vectors
 $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 	scripts/step --tests selfcheck-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) selfcheck
 
+.PHONY: loom
+loom: setup-rust ## what the control side and the traced path say to each other, in every order
+	scripts/step --tests loom cargo test -p fgraph-loom --release
+
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri

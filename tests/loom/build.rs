@@ -21,10 +21,23 @@ const QUIESCE: &[Mutant] = &[
         "let before = self.cpus.each_ref().map(|cpu| cpu.ended.load(Ordering::Acquire));\n        P::sync_cores();\n        \
          for (cpu, ended) in self.cpus.iter().zip(before) {",
     ),
-    ("leaves_relaxed", "self.cpu.active.store(left, Ordering::Release)", "self.cpu.active.store(left, Ordering::Relaxed)"),
+    (
+        "leaves_relaxed",
+        "self.cpu.active.store(left, Ordering::Release)",
+        "self.cpu.active.store(left, Ordering::Relaxed)",
+    ),
     ("ends_relaxed", "+ 1, Ordering::Release)", "+ 1, Ordering::Relaxed)"),
     ("looks_relaxed", "cpu.active.load(Ordering::Acquire)", "cpu.active.load(Ordering::Relaxed)"),
-    ("counts_relaxed", "cpu.ended.load(Ordering::Acquire) == ended", "cpu.ended.load(Ordering::Relaxed) == ended"),
+    (
+        "counts_after_leaving",
+        "        if left == 0 {",
+        "        self.cpu.active.store(left, Ordering::Release);\n        if left == 0 {",
+    ),
+    (
+        "counts_relaxed",
+        "cpu.ended.load(Ordering::Acquire) == ended",
+        "cpu.ended.load(Ordering::Relaxed) == ended",
+    ),
 ];
 
 /// Mistakes of `core/users.rs`.
@@ -33,7 +46,11 @@ const USERS: &[Mutant] = &[
     ("nobody_was_there_yet", "load(Ordering::Relaxed) <= stamp", "load(Ordering::Relaxed) < stamp"),
     ("since_for_ever", "self.since[slot].store(now, Ordering::Relaxed);", ""),
     ("clock_stands_still", "self.clock.store(now, Ordering::Release);", ""),
-    ("masks_are_relaxed", "Enabled::Yes => mask.fetch_or(1 << slot, Ordering::Release)", "Enabled::Yes => mask.fetch_or(1 << slot, Ordering::Relaxed)"),
+    (
+        "masks_are_relaxed",
+        "Enabled::Yes => mask.fetch_or(1 << slot, Ordering::Release)",
+        "Enabled::Yes => mask.fetch_or(1 << slot, Ordering::Relaxed)",
+    ),
 ];
 
 fn main() {
@@ -44,11 +61,15 @@ fn main() {
         println!("cargo::rerun-if-changed={source}");
         let text = std::fs::read_to_string(&source).unwrap_or_else(|error| panic!("{source}: {error}"));
         // The documentation of a file cannot stand inside a module's braces.
-        let text: String = text.lines().filter(|line| !line.starts_with("//!")).flat_map(|line| [line, "\n"]).collect();
+        let text: String =
+            text.lines().filter(|line| !line.starts_with("//!")).flat_map(|line| [line, "\n"]).collect();
         let mut modules = String::new();
         for (mutant, old, new) in mutants {
             let places = text.matches(old).count();
-            assert_eq!(places, 1, "{source} has {places} places {old:?}: bring the mutant {mutant} up to date");
+            assert_eq!(
+                places, 1,
+                "{source} has {places} places {old:?}: bring the mutant {mutant} up to date"
+            );
             let text = text.replace(old, new);
             write!(modules, "pub(crate) mod {mutant} {{\n{text}\n}}\n").expect("a string takes all");
         }

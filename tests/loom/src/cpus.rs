@@ -7,7 +7,6 @@
 
 use core::cell::Cell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::sync::mpsc::{Receiver, Sender, channel};
@@ -149,7 +148,7 @@ impl Barriers {
 /// At which points a CPU is interrupted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Interrupts {
-    /// By another reader.
+    /// By what the world has for an interrupt.
     pub(crate) reader: Option<usize>,
     /// By the barrier. At every point where it has been sent, if this is `None`.
     pub(crate) barrier: Option<usize>,
@@ -244,19 +243,4 @@ impl Platform for Control {
     fn sync_cores() {
         here().expect("the control side").barriers.send();
     }
-}
-
-/// Checks a model in every order of its threads with at most `preemptions` preemptions, `None` for any number. Says how many
-/// there were.
-pub(crate) fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) -> usize {
-    let orders = Arc::new(Mutex::new(0));
-    let counted = Arc::clone(&orders);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.max_branches = 10_000;
-    builder.check(move || {
-        *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        model();
-    });
-    *orders.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,19 +5,16 @@
 //! when, and objects to a use that is not ordered before the write.
 
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicUsize as Counter, Ordering::Relaxed};
-use std::rc::Rc;
-use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
-use loom::thread;
 
-use crate::cpus::{Barrier, Barriers, Control, MAX_CPUS, Interrupts, check, point, run};
+use crate::cpus::{Barrier, Control, point};
+use crate::explore::{Bounds, PLAIN, World, check};
 use crate::mutants::quiesce as mutants;
 use crate::sync::{AtomicU32, Ordering};
 
 /// `core/quiesce.rs`, or a mutant of it.
-trait Scheme: Send + Sync + 'static {
+pub(crate) trait Scheme: Send + Sync + 'static {
     /// How many CPUs there are; each runs readers.
     const CPUS: usize;
 
@@ -65,6 +62,7 @@ scheme! {
     mutants::ends_relaxed,
     mutants::looks_relaxed,
     mutants::counts_relaxed,
+    mutants::counts_after_leaving,
 }
 
 /// What a reader does.
@@ -78,49 +76,30 @@ enum Reader {
     UsesAfter,
 }
 
-/// A model.
-#[derive(Clone, Copy, Debug)]
-struct Model {
-    /// Sections that each CPU runs one after the other.
-    sections: usize,
-    /// How often something is taken away.
-    removals: usize,
-    /// Whether another reader interrupts the first CPU's, at any point.
-    nested: bool,
-    barrier: Barrier,
-    reader: Reader,
-    /// How many preemptions there may be; `None` for any number. Interrupts are no preemptions.
-    preemptions: Option<usize>,
-}
-
-/// One section on each CPU, and nothing out of the way.
-const PLAIN: Model = Model {
-    sections: 1,
-    removals: 1,
-    nested: false,
-    barrier: Barrier::Full,
-    reader: Reader::Right,
-    preemptions: Some(3),
-};
-
 /// No object.
 const NULL: u32 = 2;
 
 /// What threads share.
-struct World<S> {
+struct Objects<S> {
     scheme: S,
     pointer: AtomicU32,
     objects: [UnsafeCell<()>; 2],
+    reader: Reader,
+    /// Sections that each CPU runs one after the other.
+    sections: usize,
+    /// How often something is taken away.
+    removals: usize,
 }
 
-impl<S: Scheme> World<S> {
-    fn new() -> Arc<Self> {
+impl<S: Scheme> Objects<S> {
+    fn new(reader: Reader, sections: usize, removals: usize) -> Self {
+        let objects = [UnsafeCell::new(()), UnsafeCell::new(())];
         let world =
-            Self { scheme: S::new(), pointer: AtomicU32::new(0), objects: [UnsafeCell::new(()), UnsafeCell::new(())] };
+            Self { scheme: S::new(), pointer: AtomicU32::new(0), objects, reader, sections, removals };
         for cpu in 0..S::CPUS {
             world.scheme.section(cpu, || world.pointer.load(Ordering::Relaxed));
         }
-        Arc::new(world)
+        world
     }
 
     fn use_object(&self, number: u32) {
@@ -129,9 +108,9 @@ impl<S: Scheme> World<S> {
         }
     }
 
-    fn read(&self, cpu: usize, reader: Reader) {
+    fn read(&self, cpu: usize) {
         let load = || self.pointer.load(Ordering::Acquire);
-        match reader {
+        match self.reader {
             Reader::Right => self.scheme.section(cpu, || {
                 let number = load();
                 point();
@@ -149,103 +128,66 @@ impl<S: Scheme> World<S> {
     }
 }
 
-/// Checks the model with these interrupts on the CPUs. How many points each had at most, and how many orders there were.
-fn check_with<S: Scheme>(model: Model, interrupts: &[Interrupts]) -> (Vec<usize>, usize) {
-    let points: Arc<[Counter; MAX_CPUS]> = Arc::default();
-    let most = Arc::clone(&points);
-    let interrupts = interrupts.to_vec();
-    let orders = check(model.preemptions, move || {
-        let world = World::<S>::new();
-        let barriers = Barriers::new(model.barrier, S::CPUS);
-        let cpus: Vec<_> = (0..S::CPUS)
-            .map(|cpu| {
-                let (world, barriers, most) = (Arc::clone(&world), Rc::clone(&barriers), Arc::clone(&most));
-                let interrupts = interrupts[cpu];
-                thread::spawn(move || {
-                    let nested = Arc::clone(&world);
-                    let reader = move || nested.read(cpu, model.reader);
-                    let points = run(&barriers, cpu, interrupts, model.removals, reader, || {
-                        for _ in 0..model.sections {
-                            world.read(cpu, model.reader);
-                        }
-                    });
-                    most[cpu].fetch_max(points, Relaxed);
-                })
-            })
-            .collect();
-        Control::begin(&barriers);
-        for number in 0..model.removals {
-            let next = if number + 1 < model.removals { number as u32 + 1 } else { NULL };
-            world.pointer.store(next, Ordering::Release);
-            world.scheme.synchronize();
-            // Somebody else's from here on.
-            world.objects[number].with_mut(|_| ());
-        }
-        for cpu in cpus {
-            cpu.join().expect("a CPU");
-        }
-    });
-    (points.iter().map(|points| points.load(Relaxed)).collect(), orders)
-}
+impl<S: Scheme> World for Objects<S> {
+    const CPUS: usize = S::CPUS;
 
-/// Checks the model with the CPUs interrupted at every point.
-fn check_everywhere<S: Scheme>(model: Model) {
-    // With one barrier it comes at a given point, the last being behind all sections; of several, where it finds the CPU.
-    let barriers = |points: usize| match model.removals {
-        1 => (0..=points).map(Some).collect(),
-        _ => vec![None],
-    };
-    let idle = Interrupts { reader: None, barrier: Some(usize::MAX) };
-    let (points, mut orders) = check_with::<S>(model, &[idle; MAX_CPUS]);
-    let mut models = 1;
-    let readers: Vec<Option<usize>> =
-        if model.nested { (0..points[0]).map(Some).collect() } else { vec![None] };
-    for reader in readers {
-        let (points, _) = check_with::<S>(model, &[Interrupts { reader, ..idle }, idle]);
-        for barrier in barriers(points[0]) {
-            let first = Interrupts { reader, barrier };
-            for barrier in if S::CPUS > 1 { barriers(points[1]) } else { vec![None] } {
-                let second = Interrupts { reader: None, barrier };
-                orders += check_with::<S>(model, &[first, second]).1;
-                models += 1;
-            }
+    fn task(&self, cpu: usize) {
+        for _ in 0..self.sections {
+            self.read(cpu);
         }
     }
-    println!("{models} models, {orders} orders");
+
+    fn interrupt(&self, cpu: usize) {
+        self.read(cpu);
+    }
+
+    fn control(&self) {
+        for number in 0..self.removals {
+            let next = if number + 1 < self.removals { number as u32 + 1 } else { NULL };
+            self.pointer.store(next, Ordering::Release);
+            self.scheme.synchronize();
+            // Somebody else's from here on.
+            self.objects[number].with_mut(|_| ());
+        }
+    }
 }
 
 type OneCpu = crate::quiesce::Quiesce<1>;
 type TwoCpus = crate::quiesce::Quiesce<2>;
 
-/// One test for each model, named by what it shows.
+/// One test for each model, named by what it shows: the scheme, what readers do, how many sections on each CPU, the bounds.
 macro_rules! models {
-    ($($(#[$attribute:meta])* $name:ident: $scheme:ty, $model:expr;)*) => {$(
+    ($($(#[$attribute:meta])* $name:ident: $scheme:ty, $reader:ident, $sections:expr, $bounds:expr;)*) => {$(
         #[test]
         $(#[$attribute])*
         fn $name() {
-            check_everywhere::<$scheme>($model);
+            const BOUNDS: Bounds = $bounds;
+            check(BOUNDS, || Objects::<$scheme>::new(Reader::$reader, $sections, BOUNDS.barriers));
         }
     )*};
 }
 
 models! {
-    a_section_uses_nothing_that_was_reused: OneCpu, Model { preemptions: None, ..PLAIN };
-    nor_does_the_next_one: OneCpu, Model { sections: 2, ..PLAIN };
-    nor_does_an_interrupt_of_a_section: OneCpu, Model { nested: true, ..PLAIN };
-    nor_does_an_interrupt_of_one_of_two_sections: OneCpu,
-        Model { nested: true, sections: 2, preemptions: Some(2), ..PLAIN };
-    nor_does_a_section_on_another_cpu: TwoCpus, Model { preemptions: Some(2), ..PLAIN };
-    what_is_taken_away_twice_can_be_reused_twice: OneCpu, Model { removals: 2, sections: 2, ..PLAIN };
-    what_is_taken_away_twice_can_be_reused_twice_on_two_cpus: TwoCpus,
-        Model { removals: 2, preemptions: Some(1), ..PLAIN };
+    a_section_uses_nothing_that_was_reused: OneCpu, Right, 1, Bounds { preemptions: None, ..PLAIN };
+    nor_does_the_next_one: OneCpu, Right, 2, PLAIN;
+    nor_does_an_interrupt_of_a_section: OneCpu, Right, 1, Bounds { nested: true, ..PLAIN };
+    nor_does_an_interrupt_of_one_of_two_sections: OneCpu, Right, 2,
+        Bounds { nested: true, preemptions: Some(2), ..PLAIN };
+    nor_does_a_section_on_another_cpu: TwoCpus, Right, 1, Bounds { preemptions: Some(2), ..PLAIN };
+    what_is_taken_away_twice_can_be_reused_twice: OneCpu, Right, 2, Bounds { barriers: 2, ..PLAIN };
+    what_is_taken_away_twice_can_be_reused_twice_on_two_cpus: TwoCpus, Right, 1,
+        Bounds { barriers: 2, preemptions: Some(1), ..PLAIN };
+    // Not a mistake: no section of a CPU's own begins between the two stores, and interrupts there end there.
+    counting_an_end_after_leaving_does_as_well: mutants::counts_after_leaving::Quiesce<1>, Right, 1,
+        Bounds { nested: true, ..PLAIN };
 }
 
 /// One test for each mistake: the model must object to it.
 macro_rules! mistakes {
-    ($($name:ident: $scheme:ty, $model:expr;)*) => {
+    ($($name:ident: $scheme:ty, $reader:ident, $sections:expr, $bounds:expr;)*) => {
         models! {$(
             #[should_panic(expected = "Causality violation")]
-            $name: $scheme, $model;
+            $name: $scheme, $reader, $sections, $bounds;
         )*}
     };
 }
@@ -254,21 +196,20 @@ mod mistakes_are_found {
     use super::*;
 
     mistakes! {
-        no_barrier: mutants::no_barrier::Quiesce<1>, PLAIN;
-        no_waiting: mutants::no_waiting::Quiesce<1>, PLAIN;
-        forgets_a_cpu: mutants::forgets_a_cpu::Quiesce<1>, PLAIN;
-        leaves_relaxed: mutants::leaves_relaxed::Quiesce<1>, PLAIN;
-        looks_relaxed: mutants::looks_relaxed::Quiesce<1>, PLAIN;
-        ends_relaxed: mutants::ends_relaxed::Quiesce<1>, Model { sections: 2, ..PLAIN };
-        counts_relaxed: mutants::counts_relaxed::Quiesce<1>, Model { sections: 2, ..PLAIN };
-        counts_ends_before_the_barrier: mutants::counts_ends_before_the_barrier::Quiesce<1>,
-            Model { sections: 2, ..PLAIN };
-        waits_for_any_end: mutants::waits_for_any_end::Quiesce<1>, Model { nested: true, ..PLAIN };
+        no_barrier: mutants::no_barrier::Quiesce<1>, Right, 1, PLAIN;
+        no_waiting: mutants::no_waiting::Quiesce<1>, Right, 1, PLAIN;
+        forgets_a_cpu: mutants::forgets_a_cpu::Quiesce<1>, Right, 1, PLAIN;
+        leaves_relaxed: mutants::leaves_relaxed::Quiesce<1>, Right, 1, PLAIN;
+        looks_relaxed: mutants::looks_relaxed::Quiesce<1>, Right, 1, PLAIN;
+        ends_relaxed: mutants::ends_relaxed::Quiesce<1>, Right, 2, PLAIN;
+        counts_relaxed: mutants::counts_relaxed::Quiesce<1>, Right, 2, PLAIN;
+        counts_ends_before_the_barrier: mutants::counts_ends_before_the_barrier::Quiesce<1>, Right, 2, PLAIN;
+        waits_for_any_end: mutants::waits_for_any_end::Quiesce<1>, Right, 1, Bounds { nested: true, ..PLAIN };
 
-        an_interrupt_that_orders_nothing: OneCpu, Model { barrier: Barrier::Unordered, ..PLAIN };
-        a_barrier_that_is_not_awaited: OneCpu, Model { barrier: Barrier::NotAwaited, ..PLAIN };
-        a_barrier_that_misses_a_cpu: OneCpu, Model { barrier: Barrier::MissesACpu, ..PLAIN };
-        a_load_before_the_section: OneCpu, Model { reader: Reader::LoadsBefore, ..PLAIN };
-        a_use_behind_the_section: OneCpu, Model { reader: Reader::UsesAfter, ..PLAIN };
+        an_interrupt_that_orders_nothing: OneCpu, Right, 1, Bounds { barrier: Barrier::Unordered, ..PLAIN };
+        a_barrier_that_is_not_awaited: OneCpu, Right, 1, Bounds { barrier: Barrier::NotAwaited, ..PLAIN };
+        a_barrier_that_misses_a_cpu: TwoCpus, Right, 1, Bounds { barrier: Barrier::MissesACpu, ..PLAIN };
+        a_load_before_the_section: OneCpu, LoadsBefore, 1, PLAIN;
+        a_use_behind_the_section: OneCpu, UsesAfter, 1, PLAIN;
     }
 }

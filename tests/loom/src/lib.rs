@@ -3,23 +3,26 @@
 //!
 //! * [`sync`] stands for `core/sync.rs`: loom's atomics, with an interrupt before any access.
 //! * [`cpus`] is the machine: CPUs that are interrupted, and the barrier that the control side sends to all of them.
+//! * [`explore`] runs a model with its first CPU interrupted at every point.
 //! * [`grace`] and [`recycle`] are the models; each has its mutants, which must fail.
 //!
 //! `make loom` runs them. The bounds on preemptions are said where they are set; an interrupt is no preemption.
 #![cfg(test)]
 
 mod cpus;
+mod explore;
 mod grace;
 #[path = "../../../core/quiesce.rs"]
+#[expect(unreachable_pub, reason = "public in fgraph")]
 mod quiesce;
 mod recycle;
 mod sync;
 #[path = "../../../core/users.rs"]
-#[expect(dead_code, reason = "the models need a part of it")]
+#[expect(dead_code, unreachable_pub, reason = "the models need a part of it, and nobody needs theirs")]
 mod users;
 
 /// The subjects, each with a mistake: see `build.rs`.
-#[expect(dead_code, clippy::all, reason = "made of other sources, with mistakes")]
+#[expect(dead_code, unreachable_pub, clippy::all, reason = "made of other sources, with mistakes")]
 mod mutants {
     pub(crate) mod quiesce {
         include!(concat!(env!("OUT_DIR"), "/quiesce.rs"));
@@ -40,6 +43,7 @@ mod platform {
 
 mod engine {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[expect(dead_code, reason = "the models have no sets")]
     pub(crate) enum WhichSet {
         Filter,
         Notrace,
