@@ -139,6 +139,13 @@ $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 loom: setup-rust ## what the control side and the traced path say to each other, in every order
 	scripts/step --tests loom cargo test -p fgraph-loom --release
 
+# Inputs that each fuzz target is given in `make fuzz-smoke`.
+FUZZ_RUNS ?= 100000
+
+.PHONY: fuzz-smoke
+fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_RUNS=100000
+	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
+
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
