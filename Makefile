@@ -146,6 +146,10 @@ FUZZ_RUNS ?= 100000
 fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_RUNS=100000
 	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
 
+.PHONY: bench
+bench: setup-rust ## memory and time of a million sites
+	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
+
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
