@@ -67,7 +67,7 @@ fn round(image: &Image, costs: &mut Costs) -> [Duration; OPERATIONS.len()] {
     let (_, shuffled) = start(image, image.shuffled_entries(), costs);
     let (engine, ordered) = start(image, image.entries(), costs);
 
-    let exact = image.raw_name(sites / 2 | 1).to_owned();
+    let exact = image.raw_name((sites / 2) | 1).to_owned();
     let (one, taken) = taken(image, &exact);
     assert_eq!(taken.len(), 1);
     let (glob, funcs) = self::taken(image, "*_page_*");
