@@ -29,7 +29,7 @@ struct Cpu {
     ended: AtomicU64,
 }
 
-/// See the module. Its model on a machine of a few CPUs is in `tests/loom`.
+/// See the module. Its model in every order of steps is in `tests/loom`, its test with threads in `testing/threads.rs`.
 #[derive(Debug)]
 pub(crate) struct Quiesce<const CPUS: usize = MAX_CPUS> {
     cpus: [Cpu; CPUS],
