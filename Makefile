@@ -153,9 +153,7 @@ bench: setup-rust ## memory and time of a million sites
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
-	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks" scripts/step --tests miri \
-		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features -- \
-		addr arch engine filter:: frame graph record recursion shadow site task
+	scripts/step --tests miri scripts/miri
 
 # --- Checks --------------------------------------------------------------------------------------------------------
 
