@@ -145,12 +145,25 @@ qemu-test-x86_64-plain: setup-qemu-x86_64 kernel-x86_64-plain
 $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 	scripts/step --tests selfcheck-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) selfcheck
 
+.PHONY: loom
+loom: setup-rust ## what the control side and the traced path say to each other, in every order
+	scripts/step --tests loom cargo test -p fgraph-loom --release
+
+# Inputs that each fuzz target is given in `make fuzz-smoke`.
+FUZZ_RUNS ?= 100000
+
+.PHONY: fuzz-smoke
+fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_RUNS=100000
+	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
+
+.PHONY: bench
+bench: setup-rust ## memory and time of a million sites
+	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
+
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
-	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-ignore-leaks" scripts/step --tests miri \
-		cargo +nightly miri test --no-fail-fast -p fgraph --lib --no-default-features -- \
-		addr arch engine filter:: fprobe frame graph limits profile record recursion shadow site task
+	scripts/step --tests miri scripts/miri
 
 # --- Checks --------------------------------------------------------------------------------------------------------
 

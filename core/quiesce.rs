@@ -29,10 +29,10 @@ struct Cpu {
     ended: AtomicU64,
 }
 
-/// See the module.
+/// See the module. Its model in every order of steps is in `tests/loom`, its test with threads in `testing/threads.rs`.
 #[derive(Debug)]
-pub(crate) struct Quiesce {
-    cpus: [Cpu; MAX_CPUS],
+pub(crate) struct Quiesce<const CPUS: usize = MAX_CPUS> {
+    cpus: [Cpu; CPUS],
 }
 
 /// Proof that what is loaded from the registry stays valid: until this is dropped, nobody's memory is reused.
@@ -42,12 +42,12 @@ pub(crate) struct Section<'a> {
     cpu: &'a Cpu,
 }
 
-impl Quiesce {
+impl<const CPUS: usize> Quiesce<CPUS> {
     pub(crate) const fn new() -> Self {
-        Self { cpus: [const { Cpu { active: AtomicU32::new(0), ended: AtomicU64::new(0) } }; MAX_CPUS] }
+        Self { cpus: [const { Cpu { active: AtomicU32::new(0), ended: AtomicU64::new(0) } }; CPUS] }
     }
 
-    /// Begins a section on `cpu`, which the caller runs on and stays on. `None` for a CPU beyond [`MAX_CPUS`].
+    /// Begins a section on `cpu`, which the caller runs on and stays on. `None` for a CPU beyond the last.
     #[inline]
     pub(crate) fn enter(&self, cpu: usize) -> Option<Section<'_>> {
         let cpu = self.cpus.get(cpu)?;

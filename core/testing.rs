@@ -12,6 +12,7 @@ use crate::addr::SiteAddr;
 use crate::machine::{Code, Plan};
 
 pub(crate) mod kernel;
+mod threads;
 
 thread_local! {
     /// Interrupt points until the interrupt; `None` when none is to come.

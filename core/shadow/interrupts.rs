@@ -154,7 +154,7 @@ fn an_interrupt_at_any_step_sees_a_whole_chain_and_leaves_the_stack_right() {
                 }
                 calls += 1;
                 // In Miri every step would take too long.
-                let stride = if cfg!(miri) { 23 } else { 1 };
+                let stride = if cfg!(miri) { 61 } else { 1 };
                 for inner in (random.below(stride)..).step_by(stride) {
                     let inner_came = Cell::new(false);
                     let interrupt = || {

@@ -187,7 +187,7 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
     /// The caller of interrupted code, by its instructions.
     fn caller(&mut self, registers: &Registers) -> Option<Caller> {
         let read = |addr: usize, bytes: &mut [u8]| self.inspect.read(addr, bytes).is_ok();
-        let (state, reached) = if in_prefix::<M>(registers.pc, read) {
+        let (state, reached) = if self.is_in_prefix(registers.pc) {
             (M::entry(Reached::Called), Reached::Called)
         } else {
             let function = self.inspect.function(registers.pc)?;
@@ -215,6 +215,18 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
         let key = cfa.wrapping_add(M::KEY as usize);
         let (fp, parent) = (value(Value::Fp)?, value(Value::Parent));
         Some(Caller { found, keys: key..=key, cfa, fp, parent, reached })
+    }
+
+    /// Whether `pc` lies in what a site has before its function. Nothing has changed since the call then.
+    fn is_in_prefix(&self, pc: usize) -> bool {
+        let mut before = [0; PREFIX];
+        M::PREFIX_CODE.iter().any(|offset| {
+            let start = pc.wrapping_sub(*offset);
+            let func = start.wrapping_add(PREFIX);
+            self.inspect.function(func).is_some_and(|function| function.start == func)
+                && self.inspect.read(start, &mut before).is_ok()
+                && M::is_prefix(&before)
+        })
     }
 
     /// How interrupted code is reached.
@@ -337,12 +349,6 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
     fn kind(&self, pc: usize) -> Kind {
         if self.hooks.trampolines.contains(&pc) { Kind::Trampoline } else { Kind::Certain }
     }
-}
-
-/// Whether `pc` lies in what a site has before its function. Nothing has changed since the call then.
-fn in_prefix<M: CallFrames>(pc: usize, mut read: impl FnMut(usize, &mut [u8]) -> bool) -> bool {
-    let mut before = [0; PREFIX];
-    M::PREFIX_CODE.iter().any(|offset| read(pc.wrapping_sub(*offset), &mut before) && M::is_prefix(&before))
 }
 
 impl<M: CallFrames, I: Inspect> Iterator for Unwinder<'_, M, I> {
