@@ -40,6 +40,7 @@ mod quiesce;
 pub mod record;
 mod recursion;
 mod regs;
+pub mod ring;
 pub mod select;
 mod shadow;
 mod site;
@@ -52,6 +53,7 @@ mod task;
 mod testing;
 pub mod text;
 mod users;
+pub mod wire;
 
 pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 pub use arch::{FtraceRegs, arm64, x86_64};
