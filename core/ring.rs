@@ -8,21 +8,22 @@
 //! makes do with plain loads and stores where other buffers need read-modify-writes. A position is a count of words since the
 //! buffer was made, and never goes back. In short:
 //!
-//! * `busy` says that a writer is under way; one that comes on top of it is *nested*, and the lowest is the *outermost*.
-//! * `commit` is the end of what is complete; only the outermost moves it. It is also where its own record will begin.
-//! * `claim` is the end of the record that the outermost is about to write: one plain store.
-//! * `nested` is the end of what nested writers reserved; only they move it, by compare-and-swap, since they are rare.
+//! * `commit` is the end of what is complete. It is moved by the *outermost* writer only, and it is where its record goes.
+//! * `busy` is not 0 while a writer is under way. It says what the outermost keeps for itself: two words behind `commit`, or all up to
+//!   some position. A writer that comes on top is *nested*, and reserves behind that.
+//! * `nested` is the end of what nested writers reserved; only they move it, by compare-and-swap, since they are rare. `first` is
+//!   where the first of them began.
 //!
 //! ```text
-//! outermost: busy = 1; at = commit; claim = at + len; if nested > at: look again; write; commit = at + len; busy = 0;
-//!            if nested > commit: take in what nested writers wrote behind
-//! nested:    at = if nested > commit { nested } else { max(claim, commit) }; nested = at + len; write
+//! outermost: busy = 2; at = commit; write at `at`, one word or two; commit = at + len; busy = 0;
+//!            if nested > commit: take in what nested writers left behind
+//! nested:    at = if nested > commit { nested } else { first = commit + 2 }; nested = at + len; write
 //! ```
 //!
-//! An interrupt between the load of `commit` and the store of `claim` does not know of the claim and reserves at the same
-//! place. The claim then overlaps, but it does no harm: `nested > commit`, so all later nested writers ignore it, and the outermost
-//! sees it before it writes a word, and starts again behind. If the interrupt comes after the store, it reserves behind the
-//! claim, which stands; the first nested writer says which of the two it was by leaving the place it found in `first`.
+//! So the outermost reserves nothing in the usual case, and has nothing to look at before it writes: an interrupt at any place finds
+//! `busy` set and stays away from its two words, or finds it 0, and then is done before the outermost loads `commit`. A word that was kept
+//! and not used becomes padding. An outermost writer that needs more sets `busy` to where its record will
+//! end, and then looks whether nested writers came before that: if `first` is not where it should be, it takes them in, and starts again behind them.
 //!
 //! A reader sees nothing of nested records before the outermost commits them. The outermost also counts them then, by
 //! walking over them, so that a page's header has the exact number of records before it.
@@ -41,7 +42,7 @@ use core::fmt;
 use spin::Mutex;
 
 use crate::sync::{AtomicPtr, Ordering};
-use crate::wire::{Call, Record, Who};
+use crate::wire::{Record, Who};
 
 mod buffer;
 mod read;
@@ -72,14 +73,6 @@ pub struct Brief {
     pub end: u64,
     /// What it returned, if that is wanted.
     pub retval: Option<u64>,
-}
-
-impl Brief {
-    fn whole(&self) -> Call<'static> {
-        let mut call = Call::new(self.func, self.depth, self.who, self.start, self.end);
-        call.retval = self.retval;
-        call
-    }
 }
 
 /// What does not fit together.

@@ -31,7 +31,6 @@ pub struct Counts {
 pub(super) struct Writer {
     pub(super) busy: AtomicU64,
     pub(super) commit: AtomicU64,
-    pub(super) claim: AtomicU64,
     /// The time of the last record that the outermost writer wrote, and who that was.
     pub(super) base: AtomicU64,
     pub(super) who: AtomicU64,
@@ -60,13 +59,28 @@ pub(super) struct Shared {
     pub(super) floor: Mutex<Cursor>,
 }
 
+/// The memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    /// Invariant: as many as `mask + 1`.
+    words: &'static [AtomicU64],
+    mask: u64,
+}
+
+impl Words {
+    /// The word at a position.
+    #[inline(always)]
+    pub(super) fn at(self, position: u64) -> &'static AtomicU64 {
+        // SAFETY: masked, so at most `mask`, and there are `mask + 1` words (invariant of `words`).
+        unsafe { self.words.get_unchecked((position & self.mask) as usize) }
+    }
+}
+
 /// A ring buffer over lent memory. All of it is for one CPU's writers; readers may be anywhere.
 #[derive(Debug)]
 pub struct Buffer {
     pub(super) writer: Writer,
-    /// Invariant: as many as `mask + 1`.
-    words: &'static [AtomicU64],
-    mask: u64,
+    words: Words,
     pub(super) page_log2: u32,
     pub(super) cpu: u16,
     pub(super) shared: Shared,
@@ -97,7 +111,6 @@ impl Buffer {
             writer: Writer {
                 busy: zero(),
                 commit: zero(),
-                claim: zero(),
                 base: zero(),
                 who: zero(),
                 limit: zero(),
@@ -107,8 +120,7 @@ impl Buffer {
                 entered: zero(),
                 refused: zero(),
             },
-            words,
-            mask: words.len() as u64 - 1,
+            words: Words { words, mask: words.len() as u64 - 1 },
             page_log2: page_words.trailing_zeros(),
             cpu,
             shared: Shared {
@@ -121,11 +133,16 @@ impl Buffer {
         })
     }
 
+    /// The memory. For several accesses: the compiler cannot know that it stays where it is.
+    #[inline(always)]
+    pub(super) fn words(&self) -> Words {
+        self.words
+    }
+
     /// The word at a position.
     #[inline(always)]
-    pub(super) fn word(&self, position: u64) -> &AtomicU64 {
-        // SAFETY: masked, so at most `mask`, and there are `mask + 1` words (invariant of `words`).
-        unsafe { self.words.get_unchecked((position & self.mask) as usize) }
+    pub(super) fn word(&self, position: u64) -> &'static AtomicU64 {
+        self.words.at(position)
     }
 
     pub(super) fn page_words(&self) -> u64 {
@@ -143,7 +160,7 @@ impl Buffer {
     }
 
     pub(super) fn pages(&self) -> u64 {
-        (self.mask >> self.page_log2) + 1
+        (self.words.mask >> self.page_log2) + 1
     }
 
     /// Whose records these are.

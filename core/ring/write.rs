@@ -3,11 +3,24 @@
 
 use super::{Brief, Buffer};
 use crate::sync::{Ordering, fence, interrupt_point, signal_fence};
-use crate::wire::{Chain, HEADER_WORDS, MAX_WORDS, PageHeader, Record, Who, counts, encode, short, words_of};
+use crate::wire::{
+    Call, Chain, HEADER_WORDS, MAX_DEPTH, MAX_WORDS, PageHeader, Record, Who, counts, encode, short, words_of,
+};
 
 use Ordering::{Acquire, Relaxed, Release};
 
 const HEADER: u64 = HEADER_WORDS as u64;
+
+/// What `busy` is while the outermost writer needs this many words at most, the longest record in short, or does not know yet.
+/// No record ends here, because a page's header is longer.
+const SHORT: u64 = 2;
+
+/// Which writer a call is recorded by.
+#[derive(Clone, Copy)]
+enum Way {
+    Outermost = 0,
+    Behind = 1,
+}
 
 /// Room for a record, and where it goes.
 struct Place {
@@ -20,42 +33,58 @@ struct Place {
 
 impl Buffer {
     /// Records a call at its return; `false` when it was refused, and counted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn call(&self, call: &Brief) -> bool {
         let writer = &self.writer;
         if writer.busy.load(Relaxed) != 0 {
-            return self.behind(&Record::Call(call.whole()));
+            return self.call_slowly(Way::Behind, call);
         }
         interrupt_point();
-        writer.busy.store(1, Relaxed);
+        writer.busy.store(SHORT, Relaxed);
         signal_fence();
         interrupt_point();
         let at = writer.commit.load(Relaxed);
         let delta = call.end.wrapping_sub(writer.base.load(Relaxed));
         let duration = call.end.wrapping_sub(call.start);
-        let fits = short(call.func, call.depth, delta, duration, call.retval);
-        if let Some((word, len)) = fits
-            && writer.who.load(Relaxed) == call.who.word()
-        {
-            let end = at.wrapping_add(len as u64);
-            if end <= writer.limit.load(Relaxed) {
-                interrupt_point();
-                writer.claim.store(end, Relaxed);
-                signal_fence();
-                interrupt_point();
-                if writer.nested.load(Relaxed) <= at || self.claim_stands(end) {
-                    // A record of one word overwrites the value, so that no branch is needed.
-                    self.word(end.wrapping_sub(1)).store(call.retval.unwrap_or(0), Relaxed);
-                    interrupt_point();
-                    self.word(at).store(word, Relaxed);
-                    interrupt_point();
-                    writer.base.store(call.end, Relaxed);
-                    self.commit_one(end);
-                    return true;
-                }
-            }
+        let Some((word, len)) = short(call.func, call.depth, delta, duration, call.retval) else {
+            return self.call_slowly(Way::Outermost, call);
+        };
+        let end = at.wrapping_add(len as u64);
+        if end > writer.limit.load(Relaxed) || writer.who.load(Relaxed) != call.who.word() {
+            return self.call_slowly(Way::Outermost, call);
         }
-        self.outermost(&Record::Call(call.whole()))
+        let words = self.words();
+        interrupt_point();
+        // A record of one word overwrites the value, so that no branch is needed.
+        words.at(end.wrapping_sub(1)).store(call.retval.unwrap_or(0), Relaxed);
+        interrupt_point();
+        words.at(at).store(word, Relaxed);
+        interrupt_point();
+        writer.base.store(call.end, Relaxed);
+        self.commit_one(end)
+    }
+
+    /// The ways of a call that are not the usual one. The call goes in registers, so that the usual way keeps nothing in memory.
+    #[inline(always)]
+    fn call_slowly(&self, way: Way, call: &Brief) -> bool {
+        let what = u64::from(call.func)
+            | u64::from(call.depth.min(MAX_DEPTH)) << 32
+            | u64::from(call.retval.is_some()) << 48
+            | (way as u64) << 49;
+        self.call_again(what, call.who.word(), call.start, call.end, call.retval.unwrap_or(0))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_again(&self, what: u64, who: u64, start: u64, end: u64, value: u64) -> bool {
+        let depth = (what >> 32) as u32 & MAX_DEPTH;
+        let mut call = Call::new(what as u32, depth, Who::from_word(who), start, end);
+        call.retval = (what >> 48 & 1 != 0).then_some(value);
+        if what >> 49 == Way::Behind as u64 {
+            self.behind(&Record::Call(call))
+        } else {
+            self.outermost(&Record::Call(call))
+        }
     }
 
     /// Records anything, like [`call`](Self::call).
@@ -67,22 +96,15 @@ impl Buffer {
             return self.behind(record);
         }
         interrupt_point();
-        self.writer.busy.store(1, Relaxed);
+        self.writer.busy.store(SHORT, Relaxed);
         signal_fence();
         interrupt_point();
         self.outermost(record)
     }
 
-    /// If nested writers have come to stand behind the claim that ends at `end`, and not in it. Asked by the outermost, of whom
-    /// `nested > commit` holds. Positions only grow, so no earlier `first` can be taken for this one.
-    #[cold]
-    fn claim_stands(&self, end: u64) -> bool {
-        self.writer.first.load(Relaxed) == end
-    }
-
     /// The outermost is done: one more record up to `end`.
     #[inline(always)]
-    fn commit_one(&self, end: u64) {
+    fn commit_one(&self, end: u64) -> bool {
         let writer = &self.writer;
         // Only the outermost stores here, and interrupts on top of it are nested.
         writer.records.store(writer.records.load(Relaxed).wrapping_add(1), Relaxed);
@@ -94,19 +116,20 @@ impl Buffer {
         signal_fence();
         interrupt_point();
         if writer.nested.load(Relaxed) > end {
-            self.take_in_late();
+            return self.take_in_late(true);
         }
+        true
     }
 
-    /// Commits what nested writers wrote behind the outermost one, which has just stopped being busy.
+    /// Commits what nested writers wrote behind the outermost one, which has just stopped being busy; hands `done` through.
     #[cold]
     #[inline(never)]
-    fn take_in_late(&self) {
+    fn take_in_late(&self, done: bool) -> bool {
         let writer = &self.writer;
         // Each round that finds something was interrupted by a nested writer meanwhile.
         while writer.nested.load(Relaxed) > writer.commit.load(Relaxed) {
             interrupt_point();
-            writer.busy.store(1, Relaxed);
+            writer.busy.store(SHORT, Relaxed);
             signal_fence();
             interrupt_point();
             self.take_in();
@@ -115,19 +138,21 @@ impl Buffer {
             signal_fence();
             interrupt_point();
         }
+        done
     }
 
-    /// Counts and commits what nested writers wrote. The outermost, without a claim that stands.
+    /// Counts and commits what nested writers wrote. The outermost, with nothing of its own that is not committed.
     fn take_in(&self) {
         let writer = &self.writer;
-        // A claim that did not stand may end behind the new commit, and must not be taken for one that does.
-        writer.claim.store(0, Relaxed);
-        signal_fence();
         loop {
             interrupt_point();
             let (from, to) = (writer.commit.load(Relaxed), writer.nested.load(Relaxed));
             if to <= from {
                 return;
+            }
+            // What was kept free for the outermost's record and not used, a word or two.
+            for position in from..writer.first.load(Relaxed) {
+                self.word(position).store(0, Relaxed);
             }
             self.count(from, to);
             writer.commit.store(to, Release);
@@ -161,6 +186,9 @@ impl Buffer {
         let writer = &self.writer;
         let mut words = [0; MAX_WORDS];
         loop {
+            // What an earlier round kept for itself is given up.
+            writer.busy.store(SHORT, Relaxed);
+            signal_fence();
             self.take_in();
             interrupt_point();
             let at = writer.commit.load(Relaxed);
@@ -176,18 +204,18 @@ impl Buffer {
                     writer.busy.store(0, Relaxed);
                     signal_fence();
                     interrupt_point();
-                    self.take_in_late();
-                    return false;
+                    return self.take_in_late(false);
                 }
                 chain = Self::chain_from(record);
                 len = encode(record, Some(&mut chain), &mut words) as u64;
                 place.end = place.start + len;
             }
             interrupt_point();
-            writer.claim.store(place.end, Relaxed);
+            writer.busy.store(place.end, Relaxed);
             signal_fence();
             interrupt_point();
-            if writer.nested.load(Relaxed) > at && !self.claim_stands(place.end) {
+            // Nested writers that came before that store did not leave enough free.
+            if writer.nested.load(Relaxed) > at && writer.first.load(Relaxed) != place.end {
                 continue;
             }
             if let Some(page) = place.opens {
@@ -198,8 +226,7 @@ impl Buffer {
             self.put(&place, &words);
             writer.base.store(chain.base, Relaxed);
             writer.who.store(chain.who.word(), Relaxed);
-            self.commit_one(place.end);
-            return true;
+            return self.commit_one(place.end);
         }
     }
 
@@ -213,9 +240,8 @@ impl Buffer {
         let place = loop {
             interrupt_point();
             let (nested, commit) = (writer.nested.load(Relaxed), writer.commit.load(Relaxed));
-            // The outermost's claim stands only if no nested writer had come before it was made.
             let first = nested <= commit;
-            let at = if first { writer.claim.load(Relaxed).max(commit) } else { nested };
+            let at = if first { self.behind_outermost(commit) } else { nested };
             let place = self.place(at, len);
             if place.opens.is_some_and(|page| !self.may_open(page, None)) {
                 let _ = writer.refused.fetch_add(1, Relaxed);
@@ -231,7 +257,7 @@ impl Buffer {
                     self.enter(page);
                     self.open(at, page, Self::chain_from(record));
                 } else {
-                    // The outermost may have claimed a page that it has not entered yet.
+                    // The outermost may be about to enter a page that it keeps room in.
                     self.enter(self.page_of(place.start));
                 }
                 break place;
@@ -239,6 +265,15 @@ impl Buffer {
         };
         self.put(&place, &words);
         true
+    }
+
+    /// Behind what the outermost keeps free for itself.
+    fn behind_outermost(&self, commit: u64) -> u64 {
+        match self.writer.busy.load(Relaxed) {
+            // It does not know yet how much it needs. If this does not fit the page, it will think again.
+            SHORT => (commit + SHORT).min(commit.next_multiple_of(self.page_words())),
+            end => end.max(commit),
+        }
     }
 
     /// Where `len` words go if all before `at` is taken.
