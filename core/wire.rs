@@ -50,7 +50,7 @@ use crate::platform::Context;
 
 mod decode;
 mod encode;
-// pub mod tree;
+pub mod tree;
 
 #[cfg(test)]
 mod tests;
