@@ -22,7 +22,7 @@
 //! Bits 2..0 of its first word are its tag. Tags 1 to 4 are a call in short:
 //!
 //! ```text
-//! 63..48 time since the base | 47..32 duration | 31..8 function | 7..3 depth | 2..0 tag
+//! 63..46 time since the base | 45..28 duration | 27..8 function | 7..3 depth | 2..0 tag
 //! tag 1: nothing returned, or not wanted   2: the value is the next word   3: it returned 0   4: it returned 1
 //! ```
 //!
@@ -81,6 +81,15 @@ pub const MAX_DEPTH: u32 = (1 << 14) - 1;
 pub(crate) const MAX_WORDS: usize = 32;
 
 const MAGIC: u64 = 0x4746;
+
+/// Bits of a time and of a function in a call in short: a quarter of a millisecond, and a million functions.
+const TIME_BITS: u32 = 18;
+const FUNC_BITS: u32 = 20;
+const DEPTH_BITS: u32 = 5;
+const FUNC_SHIFT: u32 = 3 + DEPTH_BITS;
+const DURATION_SHIFT: u32 = FUNC_SHIFT + FUNC_BITS;
+const DELTA_SHIFT: u32 = DURATION_SHIFT + TIME_BITS;
+const _: () = assert!(DELTA_SHIFT + TIME_BITS == 64);
 
 const TAG_VOID: u64 = 1;
 const TAG_VALUE: u64 = 2;

@@ -25,6 +25,8 @@ struct Load {
     calls: u64,
     who: Who,
     until: u64,
+    /// Leaves may take a millisecond, not only roots.
+    long: bool,
 }
 
 impl Load {
@@ -44,13 +46,13 @@ impl Load {
         (self.random.between(1 << power, 2 << power) as u64 - 28).min(most)
     }
 
-    /// A call that takes so long, with others in it.
+    /// A call with others in it: they fit into `duration`, or they take what they take and this one as long as they do.
     fn call(&mut self, depth: u32, duration: u64) {
         let start = self.now;
         let func = self.random.below(50_000) as u32;
-        while depth < 20 && self.random.below(4) != 0 {
-            let left = (start + duration).saturating_sub(self.now);
-            if left < 300 {
+        while depth < 20 && !self.random.one_in(4) {
+            let left = if self.long { 1_000_200 } else { (start + duration).saturating_sub(self.now) };
+            if left < 300 || (self.long && self.random.one_in(2)) {
                 break;
             }
             self.now += self.random.between(20, 150) as u64;
@@ -82,7 +84,7 @@ impl Load {
 }
 
 /// Bytes of a call.
-fn measure(values: Values) -> f64 {
+fn measure(values: Values, long: bool) -> f64 {
     let random = Random::new(1);
     let who = Who { task: 1, context: Context::Task };
     let mut load = Load {
@@ -93,6 +95,7 @@ fn measure(values: Values) -> f64 {
         calls: 0,
         who,
         until: 0,
+        long,
     };
     let enough = if cfg!(miri) { 2000 } else { 200_000 };
     while load.calls < enough {
@@ -103,13 +106,15 @@ fn measure(values: Values) -> f64 {
     assert_eq!(load.buffer.counts().records, load.calls);
     let bytes = load.buffer.writer.commit.load(Ordering::Relaxed) * 8;
     let each = bytes as f64 / load.calls as f64;
-    std::println!("{values:?}: {} calls, {bytes} bytes, {each:.2} bytes a call", load.calls);
+    std::println!("{values:?}, long {long}: {} calls, {bytes} bytes, {each:.2} bytes a call", load.calls);
     each
 }
 
 #[test]
 fn a_call_takes_16_bytes_or_less() {
-    assert!(measure(Values::Mixed) <= 16.0);
-    assert!(measure(Values::Nothing) <= 16.0);
-    assert!(measure(Values::Pointers) <= 24.0);
+    assert!(measure(Values::Mixed, false) <= 16.0);
+    assert!(measure(Values::Nothing, false) <= 16.0);
+    assert!(measure(Values::Pointers, false) <= 24.0);
+    // As if the kernel mostly waited.
+    assert!(measure(Values::Mixed, true) <= 16.0);
 }

@@ -12,7 +12,7 @@ use crate::wire::{Call, Record, Who};
 /// The `n`th record: everything in it follows from the number and its end, and the end grows.
 fn brief(n: u64, end: u64) -> Brief {
     let mut random = Random::new(n);
-    let func = (n & 0xff_ffff) as u32;
+    let func = (n & 0xf_ffff) as u32;
     let retval = [None, Some(0), Some(n), Some(random.word())][random.below(4)];
     let who = Who { task: (n / 50) as u32, context: Context::Task };
     Brief { func, depth: random.below(32) as u32, who, start: end - random.below(500) as u64, end, retval }

@@ -1,8 +1,9 @@
 //! Words to records. Total: any words whatever give records, or an error, and an end.
 
 use super::{
-    Call, Entry, Has, KIND_CALL, KIND_ENTRY, KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record,
-    TAG_LONG, TAG_SMALL, TAG_TWO_WORDS, TAG_VALUE, TAG_VOID, Who, WireError,
+    Call, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, KIND_CALL, KIND_ENTRY,
+    KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record, TAG_LONG, TAG_SMALL, TAG_TWO_WORDS, TAG_VALUE,
+    TAG_VOID, TIME_BITS, Who, WireError,
 };
 
 /// What a record is decoded with: the base time and who runs.
@@ -56,7 +57,7 @@ impl Chain {
     /// Goes past the record that begins with these two words (the second is not looked at if the record has only one).
     pub(crate) fn pass(&mut self, first: u64, second: u64) {
         match first & 7 {
-            TAG_VOID..=4 => self.base = self.base.wrapping_add(first >> 48),
+            TAG_VOID..=4 => self.base = self.base.wrapping_add(first >> DELTA_SHIFT),
             TAG_LONG => {
                 let head = Head::of(first);
                 match head.kind {
@@ -142,10 +143,11 @@ impl<'a> Decoder<'a> {
 
     fn short(&self, words: &'a [u64]) -> Record<'a> {
         let word = words.first().copied().unwrap_or(0);
+        let field = |shift: u32, bits: u32| word >> shift & ((1 << bits) - 1);
         let end = self.chain.base;
-        let start = end.wrapping_sub(word >> 32 & 0xffff);
-        let func = (word >> 8) as u32 & 0xff_ffff;
-        let mut call = Call::new(func, (word >> 3) as u32 & 31, self.chain.who, start, end);
+        let start = end.wrapping_sub(field(DURATION_SHIFT, TIME_BITS));
+        let func = field(FUNC_SHIFT, FUNC_BITS) as u32;
+        let mut call = Call::new(func, field(3, DEPTH_BITS) as u32, self.chain.who, start, end);
         call.retval = match word & 7 {
             TAG_VALUE => words.get(1).copied(),
             TAG_VOID => None,

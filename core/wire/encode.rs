@@ -1,8 +1,9 @@
 //! Records to words. On the traced path: nothing here allocates or panics.
 
 use super::{
-    Call, Chain, Entry, Has, KIND_CALL, KIND_ENTRY, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA,
-    MAX_DEPTH, MAX_WORDS, Mark, NO_FUNC, Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, Who,
+    Call, Chain, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, KIND_CALL,
+    KIND_ENTRY, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, MAX_WORDS, Mark, NO_FUNC,
+    Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
 };
 
 /// The first word of a call in short, and how many words it has. `None` if it does not fit: then [`encode`].
@@ -16,7 +17,7 @@ pub(crate) fn short(
     duration: u64,
     retval: Option<u64>,
 ) -> Option<(u64, usize)> {
-    if (delta | duration) >> 16 != 0 || depth >> 5 != 0 || func >> 24 != 0 {
+    if (delta | duration) >> TIME_BITS != 0 || depth >> DEPTH_BITS != 0 || func >> FUNC_BITS != 0 {
         return None;
     }
     let tag = match retval {
@@ -24,7 +25,11 @@ pub(crate) fn short(
         Some(value) if value < 2 => TAG_SMALL + value,
         Some(_) => TAG_VALUE,
     };
-    let word = delta << 48 | duration << 32 | u64::from(func) << 8 | u64::from(depth) << 3 | tag;
+    let word = delta << DELTA_SHIFT
+        | duration << DURATION_SHIFT
+        | u64::from(func) << FUNC_SHIFT
+        | u64::from(depth) << 3
+        | tag;
     Some((word, 1 + usize::from(tag == TAG_VALUE)))
 }
 

@@ -9,7 +9,7 @@ const START: Chain = Chain { base: 1 << 40, who: Who::NOBODY };
 
 /// A random record over lent words.
 fn record<'a>(random: &mut Random, words: &'a [u64; MAX_DATA]) -> Record<'a> {
-    let number = [random.below(300), random.below(1 << 26), random.below(1 << 24)][random.below(3)] as u32;
+    let number = [random.below(300), random.below(1 << 26), random.below(1 << 20)][random.below(3)] as u32;
     let contexts = [Context::Task, Context::SoftIrq, Context::Irq, Context::Nmi];
     let who = Who { task: random.word() as u32 >> random.below(32), context: *random.pick(&contexts) };
     let bits = random.between(1, 14);
@@ -99,17 +99,17 @@ fn the_length_of_common_calls() {
         let mut words = [0; MAX_WORDS];
         encode(&Record::Call(call), Some(&mut START.clone()), &mut words)
     };
-    let call = Call::new(0xff_ffff, 31, who, START.base, START.base + 0xffff);
+    let call = Call::new(0xf_ffff, 31, who, START.base, START.base + 0x3_ffff);
     let cases = [
         ("void", call, 1),
         ("zero", Call { retval: Some(0), ..call }, 1),
         ("one", Call { retval: Some(1), ..call }, 1),
         ("two", Call { retval: Some(2), ..call }, 2),
         ("pointer", Call { retval: Some(u64::MAX), ..call }, 2),
-        ("one function too many", Call { func: 0x100_0000, ..call }, 2),
+        ("one function too many", Call { func: 0x10_0000, ..call }, 2),
         ("too deep", Call { depth: 32, ..call }, 2),
         ("too long", Call { start: START.base - 1, ..call }, 2),
-        ("too late", Call { start: START.base + 1, end: START.base + 0x1_0000, ..call }, 2),
+        ("too late", Call { start: START.base + 1, end: START.base + 0x4_0000, ..call }, 2),
         ("before the last", Call { start: 5, end: START.base - 1, ..call }, 4),
         ("overtaken", Call { start: START.base - 9, end: START.base - 1, ..call }, 2),
         ("much later", Call { start: 1 << 50, end: 1 << 50, ..call }, 3),
