@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::{Brief, Buffer, Counts, Item, Mode, Ring, RingError};
 use crate::platform::Context;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Ordering};
 use crate::testing::{Random, keep, keep_all, storm, with_interrupt_at, with_interrupts_at};
 use crate::wire::{Call, Entry, Mark, Record, Who};
 
@@ -302,13 +302,37 @@ fn a_full_buffer_refuses_exactly_what_has_no_room() {
     }
 }
 
+/// A buffer that refuses, and a consumer: what was read makes room, and no more than that.
+#[test]
+fn reading_all_of_a_page_makes_room_even_if_it_ends_in_padding() {
+    for pages in [1, 2] {
+        let buffer = buffer(pages, PAGE, Mode::StopWhenFull);
+        let who = Who { task: 1, context: Context::Task };
+        let call =
+            |retval| buffer.call(&Brief { func: 1, depth: 0, who, start: 5, end: 5, retval: Some(retval) });
+        // Two words each but for one, so that each page has one word left.
+        let in_page = (PAGE - 6) / 2;
+        for n in 0..pages * in_page {
+            assert!(call(if n % in_page == 1 { 0 } else { 9 }), "{n}");
+        }
+        let mut room = vec![0; PAGE];
+        let mut consumer = buffer.consume(&mut room).unwrap();
+        for n in 0..in_page {
+            assert!(!call(9), "{pages} pages, {n} read");
+            assert!(matches!(consumer.next(), Some(Item::Record(_))));
+        }
+        assert!(call(9), "{pages} pages");
+    }
+}
+
 #[test]
 fn an_interrupt_may_come_anywhere() {
     // How full the page is, where the interrupt comes, and how much it writes.
     for pages in if cfg!(miri) { 2..3 } else { 1..3 } {
         for mode in [Mode::Overwrite, Mode::StopWhenFull] {
-            for filled in (0..PAGE + 4).step_by(if cfg!(miri) { 23 } else { 1 }) {
-                for most in [1, 4, 60] {
+            for filled in (0..PAGE + 4).step_by(if cfg!(miri) { 31 } else { 1 }) {
+                for most in if cfg!(miri) { [4; 1].iter() } else { [1, 4, 60].iter() } {
+                    let most = *most;
                     let mut step = 0;
                     loop {
                         let random = &mut Random::new((filled * 1000 + step * 10 + most) as u64);
@@ -328,9 +352,63 @@ fn an_interrupt_may_come_anywhere() {
                         if !came {
                             break;
                         }
-                        step += if cfg!(miri) { 5 } else { 1 };
+                        step += if cfg!(miri) { 11 } else { 1 };
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_interrupts_may_come_anywhere_near_the_end_of_a_page() {
+    storm(if cfg!(miri) { 1 } else { 4 }, 1, |random| {
+        let seed = random.word();
+        for filled in (PAGE - 40..PAGE).step_by(if cfg!(miri) { 13 } else { 1 }) {
+            for first in (0..40).step_by(if cfg!(miri) { 7 } else { 1 }) {
+                for later in (0..12).step_by(if cfg!(miri) { 5 } else { 2 }) {
+                    let random = &mut Random::new(seed ^ (filled * 10_000 + first * 100 + later) as u64);
+                    let world = World::new(buffer(2, PAGE, Mode::Overwrite), random);
+                    while (world.buffer.writer.commit.load(Ordering::Relaxed) as usize) < filled {
+                        world.write(Context::Task);
+                    }
+                    let mut left = 2;
+                    let interrupt = || {
+                        world.write(Context::Irq);
+                        left -= 1;
+                        (left > 0).then_some(later)
+                    };
+                    with_interrupts_at(first, interrupt, || world.write(Context::Task));
+                    world.check();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reader_may_look_at_every_step() {
+    for most in [1, 3, 30] {
+        for filled in (0..3 * PAGE).step_by(if cfg!(miri) { 37 } else { 1 }) {
+            for step in (0..14).step_by(if cfg!(miri) { 5 } else { 1 }) {
+                let random = &mut Random::new((filled * 100 + step * 10 + most) as u64);
+                let world = World::new(buffer(2, PAGE, Mode::Overwrite), random);
+                while (world.buffer.writer.commit.load(Ordering::Relaxed) as usize) < filled {
+                    world.write(Context::Task);
+                }
+                // An interrupt writes; from then on another CPU looks at each step.
+                let mut written = false;
+                let interrupt = || {
+                    if !written {
+                        written = true;
+                        for _ in 0..most {
+                            world.write(Context::Irq);
+                        }
+                    }
+                    world.read_all();
+                    Some(0)
+                };
+                with_interrupts_at(step, interrupt, || world.write(Context::Task));
             }
         }
     }

@@ -238,8 +238,8 @@ impl<'a> Reader<'a> {
                 return if lost == 0 { Refilled::Nothing } else { Refilled::Lost(lost) };
             }
             let Some(len) = buffer.copy(cursor.position..commit, self.copy) else { continue };
-            self.have = 0..len;
             if buffer.offset(cursor.position) != 0 {
+                self.have = 0..len;
                 return Refilled::Words;
             }
             let Ok((header, header_len)) = PageHeader::decode(&self.copy[..len]) else {
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
                 cursor.position += len as u64;
                 continue;
             };
-            self.have.start = header_len;
+            self.have = header_len..len;
             cursor.position += header_len as u64;
             cursor.chain = Chain { base: header.base, who: header.who };
             let overwritten = header.records.saturating_sub(cursor.records);

@@ -174,7 +174,7 @@ impl<'m> Tree<'m> {
         *self.nodes.get_mut(at).ok_or(Full { room })? = Node { what, entries: None, next: None };
         self.len += 1;
         if let Some((task, start, depth)) = self.nodes[at].call()
-            && self.given.is_none_or(|given| given <= start)
+            && self.given.is_none_or(|given| given < start)
         {
             let before = self.before(at, task, start, depth);
             self.insert(at, before, (start, depth));
