@@ -20,10 +20,11 @@
 //! nested:    at = if nested > commit { nested } else { first = commit + 2 }; nested = at + len; write
 //! ```
 //!
-//! So the outermost reserves nothing in the usual case, and has nothing to look at before it writes: an interrupt at any place finds
-//! `busy` set and stays away from its two words, or finds it 0, and then is done before the outermost loads `commit`. A word that was kept
-//! and not used becomes padding. An outermost writer that needs more sets `busy` to where its record will
-//! end, and then looks whether nested writers came before that: if `first` is not where it should be, it takes them in, and starts again behind them.
+//! So the outermost reserves nothing in the usual case, and has nothing to look at before it writes: an interrupt at any place
+//! finds `busy` set and stays away from its two words, or finds it 0, and then is done before the outermost loads `commit`. A word
+//! that was kept and not used becomes padding. An outermost writer that needs more sets `busy` to where its record will end, and
+//! then looks whether nested writers came before that: if `first` is not where it should be, it takes them in, and starts again
+//! behind them.
 //!
 //! A reader sees nothing of nested records before the outermost commits them. The outermost also counts them then, by
 //! walking over them, so that a page's header has the exact number of records before it.
