@@ -44,6 +44,7 @@ mod quiesce;
 pub mod record;
 mod recursion;
 mod regs;
+pub mod ring;
 pub mod select;
 mod shadow;
 mod site;
@@ -57,6 +58,7 @@ mod testing;
 pub mod text;
 pub mod unwind;
 mod users;
+pub mod wire;
 pub mod words;
 
 pub use addr::{FuncAddr, RetAddr, SiteAddr, StackKey};

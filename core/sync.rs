@@ -5,7 +5,7 @@
 
 pub(crate) use core::hint::spin_loop;
 pub(crate) use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 
 /// Keeps the compiler from moving memory accesses across: the other party is an interrupt on this CPU, or a stack

@@ -1,0 +1,215 @@
+//! Per-CPU ring buffers: written by one CPU in any context, read by any other meanwhile, over memory the embedder lends.
+//!
+//! A [`Buffer`] is the memory and what is known about it; a [`Ring`] is one CPU's switch between buffers. Records are those of
+//! [`wire`](crate::wire).
+//!
+//! # Writers
+//! All writers of a buffer run on one CPU with preemption off, so what interrupts one finishes before it goes on. That is what
+//! makes do with plain loads and stores where other buffers need read-modify-writes. A position is a count of words since the
+//! buffer was made, and never goes back. In short:
+//!
+//! * `commit` is the end of what is complete. It is moved by the *outermost* writer only, and it is where its record goes.
+//! * `busy` is not 0 while a writer is under way. It says what the outermost keeps for itself: two words behind `commit`, or all up to
+//!   some position. A writer that comes on top is *nested*, and reserves behind that.
+//! * `nested` is the end of what nested writers reserved; only they move it, by compare-and-swap, since they are rare. `first` is
+//!   where the first of them began.
+//!
+//! ```text
+//! outermost: busy = 2; at = commit; write at `at`, one word or two; commit = at + len; busy = 0;
+//!            if nested > commit: take in what nested writers left behind
+//! nested:    at = if nested > commit { nested } else { first = commit + 2 }; nested = at + len; write
+//! ```
+//!
+//! So the outermost reserves nothing in the usual case, and has nothing to look at before it writes: an interrupt at any place
+//! finds `busy` set and stays away from its two words, or finds it 0, and then is done before the outermost loads `commit`. A word
+//! that was kept and not used becomes padding. An outermost writer that needs more sets `busy` to where its record will end, and
+//! then looks whether nested writers came before that: if `first` is not where it should be, it takes them in, and starts again
+//! behind them.
+//!
+//! A reader sees nothing of nested records before the outermost commits them. The outermost also counts them then, by
+//! walking over them, so that a page's header has the exact number of records before it.
+//!
+//! # Pages
+//! The memory is a power of two of pages of equal size. No record crosses a page's end, and a page begins with all that is needed to
+//! decode it alone. A writer raises `entered` before it writes to a page, and a release fence stands between; a reader
+//! copies, and looks at `entered` behind an acquire fence. If the page had not been entered again by then, no copied word is
+//! of the new one; else the copy is thrown away and its records are counted as lost, by the difference between the number of
+//! records before the next page and the number the reader has seen.
+//!
+//! A page is not overwritten while the outermost writer has not committed it: what is nested and would have to is refused, and counted.
+
+use core::fmt;
+
+use spin::Mutex;
+
+use crate::sync::{AtomicPtr, Ordering};
+use crate::wire::{Record, Who};
+
+mod buffer;
+mod read;
+mod write;
+
+#[cfg(test)]
+mod measure;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod threads;
+
+pub use buffer::{Buffer, Counts, Mode};
+pub use read::{Item, Reader};
+
+/// A call that returned, as almost all are recorded: nothing of it needs more than a few words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brief {
+    /// The function, as an index of the site table.
+    pub func: u32,
+    /// How many calls of the task are around this one.
+    pub depth: u32,
+    /// Who ran when it returned.
+    pub who: Who,
+    /// When it was entered.
+    pub start: u64,
+    /// When it returned.
+    pub end: u64,
+    /// What it returned, if that is wanted.
+    pub retval: Option<u64>,
+}
+
+/// What does not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingError {
+    /// Pages must have a power of two of words, and at least [`Buffer::MIN_PAGE_WORDS`].
+    PageWords(usize),
+    /// The memory, of so many words, is not a power of two of pages.
+    Words(usize),
+    /// The buffer is some ring's already: two CPUs may not write to it.
+    InUse,
+    /// A reader needs room for a page, and this is less.
+    Room(usize),
+    /// Another consumer is reading.
+    Consumed,
+    /// The page with this sequence number is not there: overwritten, or not written yet.
+    NoPage(u64),
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PageWords(words) => write!(
+                f,
+                "pages of {words} words, where a power of two from {} on is needed",
+                Buffer::MIN_PAGE_WORDS
+            ),
+            Self::Words(words) => write!(f, "{words} words of memory are not a power of two of pages"),
+            Self::InUse => f.write_str("the buffer belongs to a ring already"),
+            Self::Room(words) => write!(f, "{words} words are not enough for a page"),
+            Self::Consumed => f.write_str("somebody else is consuming this buffer"),
+            Self::NoPage(sequence) => write!(f, "page {sequence} is not in the buffer"),
+        }
+    }
+}
+
+impl core::error::Error for RingError {}
+
+/// One CPU's buffer, and whether it is written. Starts off, without a buffer.
+///
+/// What changes it ([`on`](Self::on), [`off`](Self::off), [`swap`](Self::swap)) is for task context, on any CPU. A writer that is
+/// under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's preemption-off sections have
+/// ended, which is also when its memory can be used for something else.
+#[derive(Debug)]
+pub struct Ring {
+    /// What is written to: null when off.
+    active: AtomicPtr<Buffer>,
+    control: Mutex<Control>,
+}
+
+/// What the switches say.
+#[derive(Debug)]
+struct Control {
+    on: bool,
+    buffer: Option<&'static Buffer>,
+}
+
+impl Ring {
+    /// A ring without a buffer.
+    pub const fn new() -> Self {
+        Self {
+            active: AtomicPtr::new(core::ptr::null_mut()),
+            control: Mutex::new(Control { on: false, buffer: None }),
+        }
+    }
+
+    /// Where to write, if anywhere. Any context, on the ring's CPU.
+    #[inline(always)]
+    fn active(&self) -> Option<&'static Buffer> {
+        let buffer = self.active.load(Ordering::Acquire);
+        // SAFETY: null, or made of a `&'static Buffer` by `activate`.
+        unsafe { buffer.as_ref() }
+    }
+
+    fn activate(&self, buffer: Option<&'static Buffer>) {
+        let buffer = buffer.map_or(core::ptr::null_mut(), |buffer| core::ptr::from_ref(buffer).cast_mut());
+        self.active.store(buffer, Ordering::Release);
+    }
+
+    /// Records a call at its return. `false` when it was refused, and counted, or the ring is off. Any context, on the ring's CPU, with
+    /// preemption off.
+    #[inline(always)]
+    pub fn call(&self, call: &Brief) -> bool {
+        self.active().is_some_and(|buffer| buffer.call(call))
+    }
+
+    /// Records anything, like [`call`](Self::call).
+    pub fn record(&self, record: &Record<'_>) -> bool {
+        self.active().is_some_and(|buffer| buffer.record(record))
+    }
+
+    /// Writes from now on; without a buffer, from when there is one.
+    pub fn on(&self) {
+        let mut control = self.control.lock();
+        control.on = true;
+        self.activate(control.buffer);
+    }
+
+    /// Writes no more.
+    pub fn off(&self) {
+        let mut control = self.control.lock();
+        control.on = false;
+        self.activate(None);
+    }
+
+    /// If records are written.
+    pub fn is_on(&self) -> bool {
+        self.active().is_some()
+    }
+
+    /// Takes the buffer away and gives another, or none: for more or less memory, or for a snapshot, with a spare buffer that becomes
+    /// the one to write. The ring stays on or off. The old buffer can be read as before, and be given to a ring again.
+    pub fn swap(&self, buffer: Option<&'static Buffer>) -> Result<Option<&'static Buffer>, RingError> {
+        if let Some(buffer) = buffer {
+            buffer.take()?;
+        }
+        let mut control = self.control.lock();
+        let old = core::mem::replace(&mut control.buffer, buffer);
+        if control.on {
+            self.activate(buffer);
+        }
+        drop(control);
+        if let Some(old) = old {
+            old.give_back();
+        }
+        Ok(old)
+    }
+
+    /// The buffer, to be read.
+    pub fn buffer(&self) -> Option<&'static Buffer> {
+        self.control.lock().buffer
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::new()
+    }
+}
