@@ -72,6 +72,11 @@ const BARE_OFFSETS: &[(&str, &str, &str)] = &[
     ("asm/x86_64/entry.s", "[rbp + 32]", RECORD),
     ("asm/x86_64/entry.s", "[rbp + 40]", RECORD),
     ("asm/x86_64/exit.s", "[rbp + 8]", RECORD),
+    ("asm/x86_64/balanced.s", "[rbp + 8]", RECORD),
+    ("asm/x86_64/balanced.s", "[rbp + 16]", RECORD),
+    ("asm/x86_64/balanced.s", "[rbp + 24]", RECORD),
+    ("asm/x86_64/balanced.s", "[rsp + 24]", RECORD),
+    ("asm/x86_64/exit.s", "[rsp + 8]", RECORD),
     ("asm/x86_64/exit.s", "[rbp + 16]", RECORD),
 ];
 

@@ -35,6 +35,7 @@ global_asm!(
     ".set FGRAPH_TAGS, {tags}",
     ".set FGRAPH_SLED, {sled}",
     include_str!("../../asm/arm64/entry.s"),
+    include_str!("../../asm/arm64/balanced.s"),
     include_str!("../../asm/arm64/exit.s"),
     regs_size = const o::REGS_SIZE,
     regs_x = const o::REGS_X,

@@ -3,7 +3,7 @@
 use memoffset::offset_of;
 
 use crate::arch::x86_64::insn::ENDBR64;
-use crate::arch::x86_64::patch::SHORT;
+use crate::arch::x86_64::patch::{PREFIX, PREFIX_STATE, SHORT};
 use crate::arch::x86_64::regs::{FtraceRegs, OFFSET_SAVED, OFFSET_TASK};
 use crate::regs::Saved;
 use crate::site::Flavor;
@@ -45,6 +45,9 @@ pub(crate) const STATE_REGS: usize = Flavor::Regs as usize;
 /// The first byte of a landing pad, which no sled begins with, and the pad's length.
 pub(crate) const PAD_FIRST: usize = ENDBR64[0] as usize;
 pub(crate) const PAD_LEN: usize = ENDBR64.len();
+
+/// From where a prefix keeps the distance of the state word to the function.
+pub(crate) const STATE_BEFORE: usize = PREFIX - PREFIX_STATE;
 
 /// The sled of a prefixed site.
 pub(crate) const SHORT_SLED: usize = SHORT;

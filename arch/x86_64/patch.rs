@@ -71,7 +71,7 @@ pub(crate) const PREFIX_JMP: usize = 7;
 pub(crate) const LEA_DISTANCE: i32 = (PREFIX - PREFIX_JMP) as i32;
 
 /// Bytes from the prefix to its distance of the state word, and the function behind it.
-const PREFIX_STATE: usize = PREFIX - 4;
+pub(crate) const PREFIX_STATE: usize = PREFIX - 4;
 
 fn plain(window: Window<'_>) -> Option<Decoded> {
     let sled = window.at.get(..CALL_LEN)?;

@@ -1,5 +1,5 @@
-// arm64 entry trampolines: fgraph_args_entry and fgraph_regs_entry for sites that are hooked the classic way,
-// fgraph_balanced_args_entry and fgraph_balanced_regs_entry for the others. As in x86_64/entry.s, but for what is said here.
+// arm64 entry trampolines: fgraph_args_entry and fgraph_regs_entry for sites that are hooked the classic way, and the text of
+// those for the others (balanced.s). As in x86_64/entry.s, but for what is said here.
 //
 // Who comes here: the `bl` in a patched sled, whose first word is `mov x17, x30`; or the `b` in one whose first word is
 // `adr x17, site + tag`.
@@ -174,13 +174,6 @@ fgraph_trampolines_start:
 
     fgraph_entry fgraph_args_entry, FGRAPH_SAVED_ARGS, 0, 0, x17, x30
     fgraph_entry fgraph_regs_entry, FGRAPH_SAVED_REGS, 1, 0, x17, x30
-    .globl fgraph_jumped_start
-fgraph_jumped_start:
-    fgraph_entry fgraph_balanced_args_entry, FGRAPH_SAVED_ARGS, 0, 1, x30, x11
-    fgraph_entry fgraph_balanced_regs_entry, FGRAPH_SAVED_REGS, 1, 1, x30, x11
-
-    .globl fgraph_jumped_stop
-fgraph_jumped_stop:
 
 // Where a function goes on that a callback let return early: everything as at its first instruction.
     .balign 16
@@ -189,5 +182,3 @@ fgraph_jumped_stop:
 fgraph_return_early:
     ret
     .size fgraph_return_early, . - fgraph_return_early
-
-    .purgem fgraph_entry

@@ -55,7 +55,7 @@
     mov [rsp + FGRAPH_REGS_TASK], r11
     mov rdx, [rbp + 8]
     sub rdx, FGRAPH_SHORT_SLED              # the function
-    movsxd rsi, dword ptr [rdx - 4]
+    movsxd rsi, dword ptr [rdx - FGRAPH_STATE_BEFORE]
     add rsi, rdx                            # the state word
     mov rax, [rbp + 16]
     mov [rsp + FGRAPH_REGS_RBP], rax        # the caller's frame pointer
