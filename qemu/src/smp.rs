@@ -144,6 +144,9 @@ fn answer_sync() {
     machine::sync_core();
     SYNCS_ANSWERED[machine::per_cpu().cpu].0.store(asked, Ordering::SeqCst);
     wake_waiters();
+    // Where an emulator runs all CPUs in turn, the next one's turn begins now and not with the next interrupt: who asked
+    // waits for this CPU and for those behind it.
+    machine::relax();
 }
 
 /// What a CPU shall run for another one.
@@ -199,6 +202,7 @@ fn answer_call() {
     work();
     mailbox.work.store(ptr::null_mut(), Ordering::SeqCst);
     wake_waiters();
+    machine::relax(); // as in `answer_sync`
 }
 
 /// How often a CPU that waits for another one looks before it sleeps.

@@ -7,7 +7,7 @@ use fgraph::{Filter, OpsFlags};
 
 use super::probe::{Graph, Op, Probe, addr, note_entry, only};
 use super::{CaseResult, check, check_eq};
-use crate::{sched, tracing::Named};
+use crate::{sched, smp, tracing::Named};
 
 #[inline(never)]
 extern "C" fn sum(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> usize {
@@ -117,7 +117,9 @@ pub fn interrupt_handlers_are_traced_as_interrupts() -> CaseResult {
     }
     let (entries, returns) = probe.counts();
     check!(entries >= 2, "only {entries} ticks were seen");
-    check_eq!(returns, entries, "returns");
+    // Ticks of other CPUs that were under way at the end return untold.
+    let untold = entries.saturating_sub(returns);
+    check!(returns <= entries && untold < smp::count() as u64, "{returns} returns of {entries} calls");
     check_eq!(probe.interrupts.load(Relaxed), entries, "entries in interrupt context");
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     Ok(())
