@@ -169,7 +169,8 @@ pub unsafe trait Platform: 'static {
     /// The engine passes only bytes of sites it has decoded.
     unsafe fn write_text(addr: usize, bytes: &[u8]) -> Result<(), TextWriteError>;
 
-    /// Returns when every CPU has executed a context-synchronising instruction since the call. Task context only.
+    /// Returns when every CPU has executed a context-synchronising instruction and a full memory barrier since the call: ordered behind
+    /// what the caller did before, and before what it does after. Task context only.
     fn sync_cores();
 
     /// Reads memory without faulting, whatever `addr` is.

@@ -51,6 +51,9 @@ fn init(hooking: Hooking) -> Result<SiteReport, Error> {
     adopt(machine::current());
     #[cfg(target_arch = "x86_64")]
     machine::set_breakpoint_hook(crate::platform::on_breakpoint);
+    if let Ok(symbols) = symbols() {
+        fgraph::set_symbols(symbols);
+    }
     // SAFETY: the kernel's linker scripts include all three fragments, and this is the only call.
     let source = unsafe { fgraph::linker::site_source(machine::text_range()) };
     let source = SiteSource { layouts: Layouts::Mixed(is_function), hooking, ..source };

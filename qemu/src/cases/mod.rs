@@ -3,6 +3,7 @@
 
 mod change;
 mod depth;
+mod direct;
 mod entry;
 mod modules;
 mod probe;
@@ -104,6 +105,8 @@ const CASES: &[Case] = &[
     ("an_early_return_skips_the_function", change::an_early_return_skips_the_function),
     ("an_early_return_is_still_a_return", change::an_early_return_is_still_a_return),
     ("a_changed_ip_runs_another_function", change::a_changed_ip_runs_another_function),
+    ("a_direct_trampoline_replaces_a_function", direct::a_direct_trampoline_replaces_a_function),
+    ("a_direct_trampoline_may_come_back", direct::a_direct_trampoline_may_come_back),
     ("preempted_calls_stay_with_their_tasks", tasks::preempted_calls_stay_with_their_tasks),
     ("a_function_that_never_returns_harms_nobody", tasks::a_function_that_never_returns_harms_nobody),
     ("a_task_may_die_with_frames_pending", tasks::a_task_may_die_with_frames_pending),
