@@ -82,6 +82,15 @@ impl Turns {
     }
 }
 
+/// A CPU is done, or its test has failed: nobody waits for it any more.
+struct Over<'a>(&'a Turns);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.free();
+    }
+}
+
 thread_local! {
     static SHARED: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
     static CPU: Cell<usize> = const { Cell::new(0) };
@@ -262,8 +271,8 @@ fn a_change_on_another_cpu_misses_and_doubles_no_call<T: Runs>() {
                 turns.pass(cpu);
                 Some(0)
             };
+            let _over = Over(turns);
             with_interrupts_at(0, pass, run);
-            turns.free();
         };
         thread::scope(|scope| {
             scope.spawn(|| {
