@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
-use super::image::{Image, Target, for_both_machines};
+use super::image::{Image, Target, for_both_machines, for_branching_sleds};
 use super::{Engine, Error, SetChange, WhichSet};
 use crate::addr::FuncAddr;
 use crate::filter::Filter;
@@ -161,9 +161,34 @@ fn the_switch_takes_everybody_out_and_back<T: Target>() {
     assert_eq!(kernel::text(), patched);
 }
 
+/// While nothing is patched nobody asks how far a trampoline is; so a user can come that keeps the switch from going on again.
+fn a_switch_that_cannot_be_turned_stays_where_it_was<T: Target>() {
+    let mut image = Image::new::<T>(6, &mut Random::new(4));
+    let far = (image.text().end + T::REACH + 16) & !3;
+    for pair in [&mut image.trampolines.classic, &mut image.trampolines.balanced] {
+        pair.regs = far;
+    }
+    let engine = image.start::<T>();
+    let near: &'static Ops<T::Regs> = keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::ALL));
+    let far: &'static Ops<T::Regs> = keep(Ops::new(|_, _, _, _| {}, OpsFlags::SAVE_REGS, Filter::ALL));
+    assert_eq!((engine.register_ops(near), engine.set_enabled(false)), (Ok(()), Ok(())));
+    assert_eq!(engine.register_ops(far), Ok(()));
+    for _ in 0..2 {
+        assert!(matches!(engine.set_enabled(true), Err(Error::OutOfRange(_))));
+        assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Off));
+        engine.functions(|info| assert_eq!(info.users, 0, "the tracer is off still"));
+    }
+    let permanent = keep(Ops::new(|_, _, _, _| {}, OpsFlags::PERMANENT, Filter::NONE));
+    assert_eq!(engine.register_ops(permanent), Err(Error::Permanent), "off still");
+    assert_eq!((engine.unregister_ops(far), engine.set_enabled(true)), (Ok(()), Ok(())));
+    assert_eq!(kernel::text(), image.text_with::<T>(|_| Flavor::Args));
+}
+
 for_both_machines! {
     every_change_of_a_set_reaches_the_text
     an_emptied_filter_never_means_everything
     a_refused_change_leaves_everything_as_it_was
     the_switch_takes_everybody_out_and_back
 }
+
+for_branching_sleds! { a_switch_that_cannot_be_turned_stays_where_it_was }

@@ -394,6 +394,7 @@ impl Image {
     }
 
     /// What the compiler left of a function's site.
+    #[cfg(feature = "symbols")]
     pub(crate) fn compiled(&self, function: &Function) -> &[u8] {
         let span = function.span();
         &self.bytes[span.start - self.base..span.end - self.base]
@@ -483,6 +484,7 @@ impl Image {
     }
 
     /// A table of these entries only, with state words of its own.
+    #[cfg(feature = "symbols")]
     pub(crate) fn source_of(&self, entries: Vec<usize>, notrace: Range<usize>) -> SiteSource {
         let states = keep_all(vec![0; entries.len()]);
         let (layouts, hooking) = (self.layouts(), self.hooking());

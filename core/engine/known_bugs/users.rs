@@ -184,7 +184,7 @@ fn a_function_that_two_users_share_is_there_until_both_are_gone<T: Runs>() {
 
 /// A notrace set belongs to its own user's filter. Two users, each with both sets; then they go in both orders.
 fn notrace_sets_of_several_users_are_not_mixed<T: Runs>() {
-    storm(40, 2, |random| {
+    storm(40, 1, |random| {
         let image = Image::new::<T>(8, random);
         let engine = image.start::<T>();
         let cpu = Cpu::new(engine);

@@ -507,8 +507,12 @@ impl<'a, 'b, T: Runs> Round<'a, 'b, T> {
 }
 
 fn round<T: Runs>(random: &mut Random, steps: usize, counts: &mut Counts) {
-    let modules = if random.one_in(6) { Groups::MAX_MODULES + 1 } else { random.between(1, 4) };
-    let loadable = Loadable::new::<T>(random.between(1, 10), modules, 4, random);
+    let (sites, modules) = match random.below(6) {
+        _ if cfg!(miri) => (3, 1),
+        0 => (3, Groups::MAX_MODULES + 1),
+        _ => (random.between(1, 10), random.between(1, 4)),
+    };
+    let loadable = Loadable::new::<T>(sites, modules, 4, random);
     let mut round = Round::<T>::new(&loadable, random, counts);
     if modules > Groups::MAX_MODULES {
         // The last of them finds no place.
@@ -525,8 +529,8 @@ fn round<T: Runs>(random: &mut Random, steps: usize, counts: &mut Counts) {
             continue;
         }
         let wrong = match random.below(60) {
-            0 => Wrong::Writes(random.below(20)),
-            1 | 2 => Wrong::Text(random.pick(&round.plain.functions()).2.addr),
+            0 | 1 => Wrong::Writes(random.below(12)),
+            2 | 3 => Wrong::Text(random.pick(&round.plain.functions()).2.addr),
             _ => Wrong::Nothing,
         };
         if !round.step(ask, wrong) {
