@@ -46,7 +46,7 @@ kernel_cargo = env -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(cal
 kernel_linked = $(call kernel_target,$(1))/$(target_$(1))/kernel/kernel
 kernel = $(call kernel_linked,$(1)).fgraph
 
-boot_test_words := $(if $(CASE),case=$(CASE),test)
+boot_test_words = $(if $(CASE),case=$(CASE),test)
 
 # --- How make works here -------------------------------------------------------------------------------------------
 
@@ -103,6 +103,8 @@ $(BOOTS:%=kernel-%): kernel-%: setup-rust
 .PHONY: test test-long
 test: host-test test-live $(BOOTS:%=qemu-test-%) ## all tests: host, live, boot on both machines
 test-long: export FGRAPH_STORM := $(STORM)
+test-long: boot_test_words += long
+test-long: BOOT_TIMEOUT := 1500
 test-long: test ## the same with longer storms: STORM=20
 
 .PHONY: host-test host-test-scripts host-test-debug host-test-release host-test-bare host-test-cli
