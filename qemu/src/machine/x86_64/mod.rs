@@ -30,6 +30,6 @@ pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
 pub use switch::{prepare_stack, switch};
 pub use trap::TrapFrame;
-pub use trap::{set_breakpoint_hook, set_nmi_hook};
+pub use trap::set_breakpoint_hook;
 
 pub use crate::smp::sync_cores;
