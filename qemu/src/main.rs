@@ -44,6 +44,8 @@ mod lock;
 #[cfg(target_os = "none")]
 mod machine;
 #[cfg(target_os = "none")]
+mod nmi;
+#[cfg(target_os = "none")]
 mod panic;
 #[cfg(target_os = "none")]
 mod percpu;

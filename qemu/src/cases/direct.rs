@@ -31,6 +31,9 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// A trampoline that counts, and goes on in the function with everything as it was.
+///
+/// # Safety
+/// For a sled to jump to.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(link_section = ".text.notrace.case_direct")]
@@ -44,6 +47,9 @@ unsafe extern "C" fn counting() {
 }
 
 /// As above.
+///
+/// # Safety
+/// For a sled to jump to.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(link_section = ".text.notrace.case_direct")]
@@ -66,13 +72,13 @@ unsafe extern "C" fn counting() {
 struct Direct(&'static FtraceOps);
 
 impl Direct {
-    fn new(to: usize, filter: Filter) -> &'static FtraceOps {
+    fn ops(to: usize, filter: Filter) -> &'static FtraceOps {
         // SAFETY: each `to` here is a function of the same type, or goes on in the function.
         Box::leak(Box::new(unsafe { FtraceOps::direct(to, OpsFlags::empty(), filter) }))
     }
 
     fn register(to: usize, filter: Filter) -> Result<Self, Error> {
-        let ops = Self::new(to, filter);
+        let ops = Self::ops(to, filter);
         fgraph::register_ftrace_function(ops)?;
         Ok(Self(ops))
     }
@@ -122,7 +128,7 @@ pub fn a_direct_trampoline_may_come_back() -> CaseResult {
         check_eq!(plus_1000(black_box(1)), 1001, "alone");
         let _graph = Graph::probing(probe, of_it)?;
         check_eq!(plus_1000(black_box(2)), 1002, "beside a graph user");
-        let conflict = Direct::new(addr!(plus_2000), of_it);
+        let conflict = Direct::ops(addr!(plus_2000), of_it);
         let refused = fgraph::register_ftrace_function(conflict);
         check_eq!(refused, Err(Error::IpModifyConflict { func }), "a second one");
         check_eq!(plus_1000(black_box(3)), 1003, "after the refusal");

@@ -8,7 +8,7 @@ use fgraph::OpsFlags;
 use super::probe::{Graph, Op, Probe, addr, note_entry, only};
 use super::{CaseResult, Outcome, check, check_eq};
 use crate::{
-    machine,
+    machine, nmi,
     sched::{self, Task},
     smp,
 };
@@ -102,7 +102,7 @@ pub fn nmis_come_while_text_changes() -> CaseResult {
     }
     let probe = Probe::new();
     let funcs = only(&[addr!(outer), addr!(inner)]);
-    machine::set_nmi_hook(on_nmi);
+    nmi::set_hook(on_nmi);
     let tasks = while_others_call(|| {
         for _ in 0..SWITCHES / 4 {
             let _user = Graph::probing(probe, funcs)?;
@@ -110,7 +110,7 @@ pub fn nmis_come_while_text_changes() -> CaseResult {
         }
         Ok(())
     });
-    machine::set_nmi_hook(|_| {});
+    nmi::set_hook(|_| {});
     tasks?;
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     check!(

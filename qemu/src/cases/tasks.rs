@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::probe::{Graph, Probe, addr, only};
 use super::{CaseResult, Outcome, check, check_eq};
 use crate::{
-    machine,
+    machine, nmi,
     sched::{self, Task},
     start, tracing,
 };
@@ -252,7 +252,7 @@ pub fn an_nmi_may_come_anywhere() -> CaseResult {
     let probe = Probe::new();
     {
         let _user = Graph::probing(probe, only(&[addr!(root), addr!(branch), addr!(leaf), addr!(nmi_work)]))?;
-        machine::set_nmi_hook(on_nmi);
+        nmi::set_hook(on_nmi);
         let worker = sched::spawn("worker", || {
             while !NMIS_DONE.load(Relaxed) {
                 if root(black_box(7)) != EXPECTED.load(Relaxed) {
@@ -266,7 +266,7 @@ pub fn an_nmi_may_come_anywhere() -> CaseResult {
         }
         NMIS_DONE.store(true, Relaxed);
         sched::join(worker);
-        machine::set_nmi_hook(|_| {});
+        nmi::set_hook(|_| {});
     }
     let (entries, returns) = probe.counts();
     check_eq!(returns, entries, "returns");

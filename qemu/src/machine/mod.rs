@@ -21,10 +21,9 @@
 //! | `cpus_present() -> usize` | how many CPUs the machine has, 1 at least |
 //! | `start_cpus(count: usize)` | starts CPUs 1 to `count - 1`, each of which arrives at [`crate::smp::secondary_main`] as CPU 0 did at `kernel_main`; does not wait for them |
 //! | `send_ipi(cpu: usize, Ipi)` | interrupts another CPU that runs, which calls [`crate::smp::interrupt`] as its timer calls `tick`. What was written before is seen there |
-//! | `nmi_self()` | x86_64: an NMI to this CPU; arm64: not possible yet, returns `false` |
+//! | `nmi_self() -> bool` | sends an NMI to this CPU, whose handler calls [`crate::nmi::handle`]; it has come when this returns. False for a machine without |
 //! | `send_nmi(cpu: usize) -> bool` | the same to any CPU that runs; it may come after the return |
-//! | `stop_others()`, `stop() -> !` | makes the other CPUs call [`crate::panic::stop_if_over`], by NMI if there is one; stops this CPU for good |
-//! | `set_nmi_hook(fn(&mut TrapFrame))` | makes this what is told of each NMI, between `nmi_enter` and `nmi_exit` |
+//! | `stop_others()`, `stop() -> !` | makes the other CPUs call [`crate::panic::stop_if_over`], by NMI; stops this CPU for good |
 //! | `switch(prev: &'static Task, next: &'static Task)` | interrupts are off; saves the callee-saved registers on prev's stack, changes stack and current task, returns as `next` |
 //! | `prepare_stack(top: usize, entry: extern "C" fn() -> !) -> usize` | builds the frame from which `switch` starts a new task; returns the saved stack pointer |
 //! | `stopped_at(&Task) -> Start` | where a walk of the stack of a task starts that does not run, and will not as long as the walk takes |

@@ -14,7 +14,7 @@ use crate::{
     console::println,
     context, heap,
     lock::IrqsOff,
-    machine,
+    machine, nmi,
     percpu::{MAX_CPUS, PER_CPU},
     sched::{self, State, Task},
     smp,
@@ -503,18 +503,22 @@ fn heap_serves_all_cpus() -> Outcome {
 fn nmis_reach_every_cpu() -> Outcome {
     const NMIS: usize = 100;
     static TAKEN: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
+    static OTHER_LEVELS: AtomicUsize = AtomicUsize::new(0);
 
     fn count(_: &mut machine::TrapFrame) {
         // This CPU's alone, and NMIs do not interrupt each other.
         let taken = &TAKEN[this_cpu()];
         taken.store(taken.load(Relaxed) + 1, Relaxed);
+        if context::level() != context::Level::Nmi {
+            OTHER_LEVELS.fetch_add(1, Relaxed);
+        }
     }
 
     if !machine::nmi_self() {
         println!("   there are no NMIs on this machine");
         return Ok(());
     }
-    machine::set_nmi_hook(count);
+    nmi::set_hook(count);
     let mut outcome = Ok(());
     for cpu in cpus() {
         for sent in 1..=NMIS {
@@ -527,7 +531,8 @@ fn nmis_reach_every_cpu() -> Outcome {
             }
         }
     }
-    machine::set_nmi_hook(|_| {});
+    nmi::set_hook(|_| {});
+    ensure!(OTHER_LEVELS.load(Relaxed) == 0, "the context within an NMI was another one");
     outcome
 }
 

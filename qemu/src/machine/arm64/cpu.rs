@@ -11,6 +11,8 @@ pub struct IrqState(u64);
 
 /// `DAIF.I`: interrupts are masked.
 const MASKED: u64 = 1 << 7;
+/// `DAIF.F`: fast interrupts are, which are the NMIs.
+const NMIS_MASKED: u64 = 1 << 6;
 
 /// Whether compiled code uses vector registers: it does in a kernel for `aarch64-unknown-none`, not for
 /// `aarch64-unknown-none-softfloat`.
@@ -78,6 +80,29 @@ pub fn irqs_on() {
     unsafe { asm!("msr daifclr, #7", options(nostack, preserves_flags)) };
 }
 
+/// Lets NMIs in: for a trap's handler, once what the next trap overwrites is saved.
+#[inline(always)]
+pub(super) fn nmis_on() {
+    // SAFETY: the vectors are installed. A memory clobber, as for `irqs_off`.
+    unsafe { asm!("msr daifclr, #1", options(nostack, preserves_flags)) };
+}
+
+/// Keeps NMIs out: before a trap's end loads what the next trap overwrites.
+#[inline(always)]
+pub(super) fn nmis_off() {
+    // SAFETY: masking breaks nothing. A memory clobber, as for `irqs_off`.
+    unsafe { asm!("msr daifset, #1", options(nostack, preserves_flags)) };
+}
+
+/// Whether NMIs are let in: not in an NMI's handler, and not before the first task runs on this CPU.
+#[inline(always)]
+pub(super) fn nmis_enabled() -> bool {
+    let state: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mrs {}, daif", out(reg) state, options(nomem, nostack, preserves_flags)) };
+    state & NMIS_MASKED == 0
+}
+
 /// Whether interrupts are unmasked.
 #[inline(always)]
 pub fn irqs_enabled() -> bool {
@@ -93,13 +118,3 @@ pub fn wait_for_interrupt() {
     // SAFETY: waits. `DAIF` keeps interrupts from being taken, not from ending this.
     unsafe { asm!("wfi", options(nostack, preserves_flags)) };
 }
-
-/// Would send an NMI to this CPU; there are none on this machine yet.
-#[inline(always)]
-pub fn nmi_self() -> bool {
-    false
-}
-
-/// Would make `hook` what is told of each NMI; there are none on this machine yet.
-#[inline(always)]
-pub fn set_nmi_hook(_hook: fn(&mut super::TrapFrame)) {}

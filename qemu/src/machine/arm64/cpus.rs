@@ -68,12 +68,6 @@ pub fn start_cpus(count: usize) {
     }
 }
 
-/// Would send an NMI to CPU `cpu`; there are none on this machine yet.
-#[inline(always)]
-pub fn send_nmi(_cpu: usize) -> bool {
-    false
-}
-
 /// Stops this CPU for good.
 #[unsafe(link_section = ".text.notrace")]
 pub fn stop() -> ! {

@@ -3,6 +3,9 @@
 //! Register use: `SP_EL0` is the current [`Task`](crate::sched::Task) (the kernel runs with `SPSel` 1 and has
 //! no EL0), `TPIDR_EL1` this CPU's [`PerCpu`](crate::percpu::PerCpu).
 //!
+//! NMIs are fast interrupts (FIQ), which the GIC makes of its Group 0. `PSTATE.I` is what the kernel masks interrupts with;
+//! `PSTATE.F` is set in a fast interrupt's handler, where the CPU does it, and in the first and last instructions of others.
+//!
 //! Built for `aarch64-unknown-none-softfloat`, floating point stays off: its use traps. Built for
 //! `aarch64-unknown-none`, compiled code has the vector registers wherever it runs, interrupt handlers included:
 //! traps save all of them, and the switch those that calls keep.
@@ -25,11 +28,10 @@ mod trap;
 
 pub use clock::{clock_ns, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
-    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, nmi_self, per_cpu,
-    set_nmi_hook, wait_for_interrupt,
+    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, wait_for_interrupt,
 };
-pub use cpus::{cpus_present, relax, send_nmi, start_cpus, stop, sync_core};
-pub use gic::{send_ipi, stop_others};
+pub use cpus::{cpus_present, relax, start_cpus, stop, sync_core};
+pub use gic::{nmi_self, send_ipi, send_nmi, stop_others};
 pub use host::{command_line, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;

@@ -13,12 +13,15 @@ use core::{
 
 use fgraph::unwind::Registers;
 
-use super::{cpu::HAS_VECTORS, gic};
+use super::{
+    cpu::{self, HAS_VECTORS},
+    gic,
+};
 use crate::{
     console::emergency,
     context,
     machine::{self, Exit},
-    panic,
+    nmi, panic,
 };
 
 /// The registers of an interrupted context, as the trap entry leaves them on the stack.
@@ -140,7 +143,7 @@ global_asm!(
     // From this kernel.
     "    fgraph_demo_vector 4, {sync}",
     "    fgraph_demo_vector 5, {irq}",
-    "    fgraph_demo_vector 6, {unexpected}",
+    "    fgraph_demo_vector 6, {fiq}",
     "    fgraph_demo_vector 7, {unexpected}",
     // From EL0, of which there is none, 64 bits and 32 bits.
     "    fgraph_demo_vector 8, {unexpected}",
@@ -229,6 +232,7 @@ global_asm!(
     has_vectors = const HAS_VECTORS as usize,
     sync = sym handle_sync,
     irq = sym handle_irq,
+    fiq = sym handle_fiq,
     unexpected = sym handle_unexpected,
 );
 
@@ -260,8 +264,19 @@ pub fn interrupted(pc: usize, record: usize) -> Option<Registers> {
 #[unsafe(link_section = ".text.notrace")]
 extern "C" fn handle_irq(_frame: &mut TrapFrame, _vector: u64) {
     context::irq_enter();
+    cpu::nmis_on();
     gic::dispatch();
     context::irq_exit();
+    cpu::nmis_off();
+}
+
+/// A fast interrupt: an NMI. None comes within it, because the CPU masks them until its end.
+#[unsafe(link_section = ".text.notrace")]
+extern "C" fn handle_fiq(frame: &mut TrapFrame, _vector: u64) {
+    if let Some(taken) = gic::take_nmi() {
+        nmi::handle(frame);
+        gic::end_nmi(taken);
+    }
 }
 
 /// A synchronous exception: a fault, or a breakpoint. None has a use yet.
@@ -292,7 +307,6 @@ extern "C" fn handle_sync(frame: &mut TrapFrame, _vector: u64) {
 extern "C" fn handle_unexpected(frame: &mut TrapFrame, vector: u64) {
     let what = match vector {
         0..4 => "exception on SP_EL0",
-        6 => "fast interrupt",
         7 => "system error",
         _ => "exception from EL0",
     };

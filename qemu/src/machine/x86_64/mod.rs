@@ -29,7 +29,7 @@ pub use host::{command_line, cpus_present, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
 pub use switch::{prepare_stack, stopped_at, switch};
+pub use trap::set_breakpoint_hook;
 pub use trap::{TrapFrame, interrupted};
-pub use trap::{set_breakpoint_hook, set_nmi_hook};
 
 pub use crate::smp::sync_cores;

@@ -18,7 +18,7 @@ use crate::{
     console::emergency,
     context,
     machine::{self, Exit},
-    panic,
+    nmi, panic,
 };
 
 // Vectors with a meaning of their own here; Intel SDM volume 3, 7.3.1 has them all.
@@ -284,20 +284,12 @@ pub(super) fn stub(vector: usize) -> usize {
 /// What is asked about each breakpoint; null, or a `fn(&mut TrapFrame) -> bool`.
 static BREAKPOINT_HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// What is told of each NMI; null, or a `fn(&mut TrapFrame)`.
-static NMI_HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-
 /// Makes `hook` what is asked about each breakpoint: whether it was one of the hook's, and has been handled.
 ///
 /// It runs in the interrupted context, which may be any, with interrupts off, and must not be traced. `ip` is
 /// behind the breakpoint.
 pub fn set_breakpoint_hook(hook: fn(&mut TrapFrame) -> bool) {
     BREAKPOINT_HOOK.store(hook as *mut (), Ordering::Release);
-}
-
-/// Makes `hook` what is told of each NMI. It runs between `nmi_enter` and `nmi_exit`, and may be traced.
-pub fn set_nmi_hook(hook: fn(&mut TrapFrame)) {
-    NMI_HOOK.store(hook as *mut (), Ordering::Release);
 }
 
 /// Every trap.
@@ -309,17 +301,7 @@ extern "C" fn handle(frame: &mut TrapFrame, vector: usize) {
             apic::dispatch(vector);
             context::irq_exit();
         }
-        NMI => {
-            panic::stop_if_over();
-            context::nmi_enter();
-            let hook = NMI_HOOK.load(Ordering::Acquire);
-            if !hook.is_null() {
-                // SAFETY: not null, so `set_nmi_hook` stored it.
-                let hook = unsafe { mem::transmute::<*mut (), fn(&mut TrapFrame)>(hook) };
-                hook(frame);
-            }
-            context::nmi_exit();
-        }
+        NMI => nmi::handle(frame),
         BREAKPOINT => {
             let hook = BREAKPOINT_HOOK.load(Ordering::Acquire);
             if hook.is_null() {
