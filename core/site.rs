@@ -178,6 +178,11 @@ pub enum SiteError {
         /// What was found.
         found: Code,
     },
+    /// A site's bytes are a compiler's sled, but [`Layouts::Mixed`] knows no function there whose it would be.
+    NoFunction {
+        /// What the table's entry points to.
+        site: SiteAddr,
+    },
     /// A site's bytes cannot be read.
     Unreadable {
         /// The site.
@@ -197,6 +202,7 @@ impl SiteError {
     pub fn site(&self) -> Option<SiteAddr> {
         match self {
             Self::UnexpectedBytes { site, .. }
+            | Self::NoFunction { site }
             | Self::Unreadable { site }
             | Self::Overlapping { site, .. } => Some(*site),
             _ => None,
@@ -233,6 +239,10 @@ impl fmt::Display for SiteError {
             Self::UnexpectedBytes { site, expected, found } => {
                 write!(f, "unexpected bytes at site {site}: expected {expected}, found {found}")
             }
+            Self::NoFunction { site } => write!(
+                f,
+                "no function is known to start at site {site} or behind NOPs there: are the symbols in the image?"
+            ),
             Self::Unreadable { site } => write!(f, "the bytes at site {site} cannot be read"),
             Self::Overlapping { site, other } => write!(f, "the sites {site} and {other} share bytes"),
         }
@@ -459,11 +469,18 @@ fn decode<M: Machine, P: Platform>(
         before.fill(0);
     }
     P::read(entry, at).map_err(|_| SiteError::Unreadable { site })?;
-    M::decode(Window { addr: entry, before, at }, layouts).ok_or_else(|| SiteError::UnexpectedBytes {
-        site,
-        expected: M::EXPECTED,
-        found: Code::new(&at[..at.len().min(MAX_CODE)]),
-    })
+    let window = Window { addr: entry, before, at };
+    let any =
+        || [Layouts::Plain, Layouts::Prefixed].into_iter().any(|only| M::decode(window, only).is_some());
+    match (M::decode(window, layouts), layouts) {
+        (Some(found), _) => Ok(found),
+        (None, Layouts::Mixed(_)) if any() => Err(SiteError::NoFunction { site }),
+        (None, _) => Err(SiteError::UnexpectedBytes {
+            site,
+            expected: M::EXPECTED,
+            found: Code::new(&at[..at.len().min(MAX_CODE)]),
+        }),
+    }
 }
 
 /// Reads as many bytes of a site's text as `expected` has.

@@ -6,10 +6,10 @@ use super::Error;
 use super::image::{Begin, Image, Target, for_both_machines, functions, init, new_engine, target};
 use crate::addr::SiteAddr;
 use crate::filter::Filter;
-use crate::machine::Code;
+use crate::machine::{Code, Layouts};
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::TextWriteError;
-use crate::site::{Flavor, SiteError, SiteReport};
+use crate::site::{Flavor, SiteError, SiteReport, SiteSource};
 use crate::testing::{Random, keep, kernel};
 
 fn image<T: Target>() -> Image {
@@ -169,6 +169,23 @@ fn unexpected_bytes_at_any_site_are_told_and_nothing_is_written<T: Target>() {
     }
 }
 
+/// Whether sites have prefixes or not, an image may say that functions are known by symbols: then they must be.
+fn a_site_of_no_known_function_is_refused<T: Target>() {
+    let image = image::<T>();
+    let first = image.traceable().next().expect("a function");
+    image.boot::<T>();
+    let source = |is_function| {
+        let source = image.source(image.entries(), 10);
+        SiteSource { layouts: Layouts::Mixed(is_function), ..source }
+    };
+    let refused = init(new_engine::<T>(), source(|_| false), image.trampolines);
+    let site = SiteAddr::new(first.entry);
+    assert_eq!(refused, Err(Error::Sites(SiteError::NoFunction { site })));
+    image.boot::<T>();
+    let report = init(new_engine::<T>(), source(|_| true), image.trampolines);
+    assert_eq!(report.map(|report| report.sites), Ok(7));
+}
+
 fn what_is_in_the_notrace_range_need_not_be_understood<T: Target>() {
     let image = image::<T>();
     for found in T::NO_SLEDS {
@@ -241,6 +258,7 @@ for_both_machines! {
     too_few_state_words_are_refused
     a_notrace_range_must_be_part_of_the_text
     unexpected_bytes_at_any_site_are_told_and_nothing_is_written
+    a_site_of_no_known_function_is_refused
     what_is_in_the_notrace_range_need_not_be_understood
     sites_that_overlap_are_refused
     a_failing_write_at_any_site_stops_the_tracer
