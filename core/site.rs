@@ -183,6 +183,12 @@ pub enum SiteError {
         /// What the table's entry points to.
         site: SiteAddr,
     },
+    /// The table is said to have plain sites, and each of the first ones is also a prefixed one: patching would change padding that
+    /// nobody runs.
+    LooksPrefixed {
+        /// What the first entry points to.
+        site: SiteAddr,
+    },
     /// A site's bytes cannot be read.
     Unreadable {
         /// The site.
@@ -203,6 +209,7 @@ impl SiteError {
         match self {
             Self::UnexpectedBytes { site, .. }
             | Self::NoFunction { site }
+            | Self::LooksPrefixed { site }
             | Self::Unreadable { site }
             | Self::Overlapping { site, .. } => Some(*site),
             _ => None,
@@ -242,6 +249,10 @@ impl fmt::Display for SiteError {
             Self::NoFunction { site } => write!(
                 f,
                 "no function is known to start at site {site} or behind NOPs there: are the symbols in the image?"
+            ),
+            Self::LooksPrefixed { site } => write!(
+                f,
+                "the sites from {site} on look as if the compiler had put NOPs before functions too: say so by `Layouts`"
             ),
             Self::Unreadable { site } => write!(f, "the bytes at site {site} cannot be read"),
             Self::Overlapping { site, other } => write!(f, "the sites {site} and {other} share bytes"),
@@ -350,6 +361,25 @@ impl SiteTable {
         if report.sites == 0 {
             return Err(SiteError::NoSites { report });
         }
+        if matches!(layouts, Layouts::Plain) {
+            let mut sample = (entries.iter().zip(states.iter()))
+                .filter(|(_, word)| !State::decode(**word).notrace)
+                .map(|(entry, _)| *entry)
+                .take(SAMPLE)
+                .peekable();
+            let first = sample.peek().copied();
+            let (mut seen, mut prefixed) = (0, 0);
+            for entry in sample {
+                seen += 1;
+                prefixed += usize::from(decode::<M, P>(entry, &text, Layouts::Prefixed).is_ok());
+            }
+            if let Some(site) = first
+                && seen >= SAMPLE / 2
+                && prefixed == seen
+            {
+                return Err(SiteError::LooksPrefixed { site: SiteAddr::new(site) });
+            }
+        }
         let guarded = guarded || report.landing_pads > 0;
         for word in &mut states[..kept] {
             let state = State::decode(*word);
@@ -450,6 +480,9 @@ fn is_code<M: Machine>(addr: usize, text: &Range<usize>) -> bool {
     let end = addr.checked_add(M::MIN_SITE);
     addr.is_multiple_of(M::ALIGN) && text.start <= addr && end.is_some_and(|end| end <= text.end)
 }
+
+/// Sites that are looked at twice, since one alone may have an aligned loop behind its sled.
+const SAMPLE: usize = 8;
 
 /// More than any machine looks at.
 const WINDOW: usize = 32;

@@ -186,6 +186,18 @@ fn a_site_of_no_known_function_is_refused<T: Target>() {
     assert_eq!(report.map(|report| report.sites), Ok(7));
 }
 
+/// A record of a prefixed site leads to its prefix, which may well look like the sled of a plain one.
+fn records_that_name_padding_are_refused<T: Target>() {
+    let image = image::<T>();
+    image.boot::<T>();
+    let source = SiteSource { layouts: Layouts::Plain, ..image.source(image.entries(), 10) };
+    let report = init(new_engine::<T>(), source, image.trampolines);
+    let is_prefixed = matches!(image.layouts(), Layouts::Prefixed);
+    let refused = matches!(report, Err(Error::Sites(_)));
+    assert_eq!(refused, is_prefixed, "{report:?}");
+    kernel::with(|kernel| assert!(!refused || kernel.writes.is_empty()));
+}
+
 fn what_is_in_the_notrace_range_need_not_be_understood<T: Target>() {
     let image = image::<T>();
     for found in T::NO_SLEDS {
@@ -259,6 +271,7 @@ for_both_machines! {
     a_notrace_range_must_be_part_of_the_text
     unexpected_bytes_at_any_site_are_told_and_nothing_is_written
     a_site_of_no_known_function_is_refused
+    records_that_name_padding_are_refused
     what_is_in_the_notrace_range_need_not_be_understood
     sites_that_overlap_are_refused
     a_failing_write_at_any_site_stops_the_tracer

@@ -91,8 +91,7 @@
 //! * PT-22: Linux bce0b6c51ac7: counts went wrong when users shared a set, or came at once.
 //!   `whatever_is_asked_the_text_and_the_calls_are_as_the_model_says`,
 //!   `a_function_that_two_users_share_is_there_until_both_are_gone`, `users_that_come_and_go_on_two_cpus_leave_no_trace`
-//! * PT-23: Linux 9440155ccb: records that name padding, not a sled. None: sites that begin before their function are not
-//!   known yet; a record is taken for the place of its sled.
+//! * PT-23: Linux 9440155ccb: records that name padding, not a sled. `records_that_name_padding_are_refused`
 //!
 //! # Filters and names
 //! * FL-01: tracee 3653: a name that several functions have. `names_that_several_functions_have_are_refused_and_told_apart`
