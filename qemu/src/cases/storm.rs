@@ -83,6 +83,12 @@ pub fn other_cpus_miss_no_call_while_text_changes() -> CaseResult {
             let _graph =
                 Graph::probing(graph, only(&[if n % 2 == 0 { addr!(inner) } else { addr!(outer) }]))?;
         }
+        // Where an emulator runs one CPU at a time, the others may have called nothing while these were there. They will now.
+        let _regs = Op::register(note_entry, OpsFlags::SAVE_REGS, funcs, regs.word())?;
+        let _graph = Graph::probing(graph, funcs)?;
+        while regs.entries.load(Relaxed) == 0 || graph.entries.load(Relaxed) == 0 {
+            core::hint::spin_loop();
+        }
         Ok(())
     });
     drop(user);
