@@ -11,6 +11,7 @@
 use spin::Mutex;
 
 use crate::addr::{FuncAddr, RetAddr};
+use crate::bits::ones;
 use crate::filter::Filter;
 use crate::graph::{EntryCall, GraphOps, ReturnCall, Want};
 use crate::ops::{Ops, OpsFlags};
@@ -243,7 +244,7 @@ impl<R: Regs> Fprobes<R> {
     fn hit(&self, kind: Kind, func: FuncAddr) -> impl Iterator<Item = (usize, &'static Fprobe<R>)> {
         let mask = self.mask(kind).load(Ordering::Acquire);
         interrupt_point();
-        places(mask)
+        ones(mask)
             .filter_map(|place| Some((place, self.probe(place)?)))
             .filter(move |(_, probe)| !probe.is_disabled() && probe.wants(func))
     }
@@ -287,18 +288,6 @@ impl Header {
     }
 }
 
-/// The places of a mask, ascending.
-#[inline]
-fn places(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let place = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            place
-        })
-    })
-}
-
 fn at_plain_entry<R: Regs>(ip: FuncAddr, parent_ip: RetAddr, ops: &Ops<R>, fregs: &mut R) {
     // SAFETY: only `Fprobes::new` makes ops with this callback; they never leave it but as its own user, with it as owner.
     let Some(probes) = (unsafe { ops.owner.get::<Fprobes<R>>() }) else { return };
@@ -329,11 +318,11 @@ fn at_entry<R: Regs>(call: &mut EntryCall<'_, R>, ops: &GraphOps<R>) -> Want {
         return Want::Nothing;
     }
     let Some(mut free) = call.reserve(words) else {
-        places(here).filter_map(|place| probes.probe(place)).for_each(Fprobe::miss);
+        ones(here).filter_map(|place| probes.probe(place)).for_each(Fprobe::miss);
         return Want::Nothing;
     };
     let mut want = Want::Nothing;
-    for place in places(here) {
+    for place in ones(here) {
         let Some(probe) = probes.probe(place) else { continue };
         let Some((header, rest)) = free.split_first() else { break };
         let Some((data, rest)) = rest.split_at_checked(probe.data_words) else { break };

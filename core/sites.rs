@@ -4,6 +4,7 @@
 //! is forgotten only after `synchronize`, so what a lookup found stays valid to the section's end.
 
 use crate::addr::{FuncAddr, SiteAddr};
+use crate::bits::ones;
 use crate::machine::Machine;
 use crate::site::{SiteTable, State};
 use crate::sync::{AtomicU32, Ordering};
@@ -49,14 +50,7 @@ impl Groups {
     /// The kernel and the modules that are loaded.
     #[inline]
     pub(crate) fn modules(&self) -> impl Iterator<Item = ModuleId> + use<> {
-        let mut used = self.used.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
-            (used != 0).then(|| {
-                let index = used.trailing_zeros();
-                used &= used - 1;
-                ModuleId(index as u8)
-            })
-        })
+        ones(u64::from(self.used.load(Ordering::Acquire))).map(|index| ModuleId(index as u8))
     }
 
     /// A place for another module. Control side.

@@ -7,6 +7,7 @@
 //! [`quiesce`](crate::quiesce)'s `enter` and `leave`: so what a detached slot pointed to is unused once
 //! `synchronize` has returned.
 
+use crate::bits::ones;
 use crate::engine::WhichSet;
 use crate::frame::MAX_STAMP;
 use crate::graph::GraphOps;
@@ -229,12 +230,6 @@ pub(crate) enum Enabled {
 
 /// The slots of a mask, ascending.
 #[inline]
-pub(crate) fn slots(mut mask: Mask) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let slot = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            slot
-        })
-    })
+pub(crate) fn slots(mask: Mask) -> impl Iterator<Item = usize> {
+    ones(u64::from(mask))
 }

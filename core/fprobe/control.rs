@@ -1,7 +1,8 @@
 //! Probes come and go. Under the lock, in task context.
 
-use super::{Fprobe, FprobeError, Fprobes, Kind, MAX_FPROBE_WORDS, MAX_FPROBES, places};
+use super::{Fprobe, FprobeError, Fprobes, Kind, MAX_FPROBE_WORDS, MAX_FPROBES};
 use crate::addr::FuncAddr;
+use crate::bits::ones;
 use crate::engine::{Engine, Error, SetChange, WhichSet};
 use crate::machine::Machine;
 use crate::platform::Platform;
@@ -80,7 +81,7 @@ impl<R: Regs> Fprobes<R> {
 
     fn place_of(&self, probe: &'static Fprobe<R>) -> Option<usize> {
         let mask = self.mask(probe.kind()).load(Ordering::Relaxed);
-        places(mask).find(|place| self.probe(*place).is_some_and(|there| core::ptr::eq(there, probe)))
+        ones(mask).find(|place| self.probe(*place).is_some_and(|there| core::ptr::eq(there, probe)))
     }
 
     /// Frees a place, once no callback uses it any more.
@@ -121,7 +122,7 @@ impl<R: Regs> Fprobes<R> {
         left: u64,
     ) -> Result<(), Error> {
         let unwanted = |func: &FuncAddr| {
-            !places(left).any(|place| self.probe(place).is_some_and(|probe| probe.wants(*func)))
+            !ones(left).any(|place| self.probe(place).is_some_and(|probe| probe.wants(*func)))
                 && engine.location(func.get()).is_some()
         };
         let (mut batch, mut count, mut result) = ([FuncAddr::new(0); BATCH], 0, Ok(()));

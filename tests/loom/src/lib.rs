@@ -9,6 +9,8 @@
 //! `make loom` runs them. The bounds on preemptions are said where they are set; an interrupt is no preemption.
 #![cfg(test)]
 
+#[path = "../../../core/bits.rs"]
+mod bits;
 mod cpus;
 mod explore;
 mod grace;
