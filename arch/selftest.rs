@@ -26,8 +26,6 @@
 //! Other CPUs, tasks and interrupts may run, and other users may be registered: only what the calling task calls is counted.
 //! Some cases want every function for a moment, and one switches tracing off and on again, so nobody's trace of that
 //! time is complete. When [`run`] returns, every user of its own is out. Up to five slots are needed.
-//!
-//! Direct trampolines are not tested: there are none yet.
 
 mod entries;
 mod graph;
@@ -192,6 +190,7 @@ pub const CASES: &[Case] = &[
     },
     Case { name: "graph", needs: Needs::Stack, run: graph::graph },
     Case { name: "graph_and_another_op", needs: Needs::Stack, run: graph::graph_and_another_op },
+    Case { name: "graph_and_direct", needs: Needs::Stack, run: graph::graph_and_direct },
     Case { name: "storage_of_1_word", needs: Needs::Stack, run: graph::storage::<0> },
     Case { name: "storage_of_2_words", needs: Needs::Stack, run: graph::storage::<1> },
     Case { name: "storage_of_4_words", needs: Needs::Stack, run: graph::storage::<2> },

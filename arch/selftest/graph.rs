@@ -3,8 +3,8 @@
 
 use super::probe::{self, DATA_WORDS, Registered, count, entry, ret};
 use super::targets::{Target, nest, one};
-use super::{Stop, same};
-use crate::arch::FtraceRegs;
+use super::{Stop, done, same};
+use crate::arch::{FtraceRegs, live};
 use crate::engine::SetChange;
 use crate::filter::Filter;
 use crate::graph::{GraphOps, GraphReturnFunc, ReturnCall};
@@ -86,6 +86,37 @@ pub(super) fn graph_and_another_op(_task: &TaskTrace) -> Result<(), Stop> {
     check("after another with the graph user alone", 3, 3)?;
     graph_user.out()?;
     same("hits of other functions or tasks", "after all", graph.elsewhere() + op.elsewhere(), 0)?;
+    graph.check_paired("after all")
+}
+
+/// A user with a trampoline of its own: the function goes on in [`Target::Two`], and calls are graph events of the function that was
+/// called, whoever came first.
+pub(super) fn graph_and_direct(_task: &TaskTrace) -> Result<(), Stop> {
+    // SAFETY: what it goes to is set before it is registered, and is a function of the same type as the one that is wanted.
+    static DIRECT: Ops<FtraceRegs> = unsafe { Ops::direct(0, OpsFlags::empty(), Filter::NONE) };
+    let function = [Target::One.addr()];
+    let graph = probe::of(0);
+    let check = |when, result, in_graph| {
+        same("result", when, one(4), result)?;
+        same("graph entries", when, graph.entries(Target::One), in_graph)?;
+        same("graph returns", when, graph.returns(Target::One), in_graph)
+    };
+    // SAFETY: as above.
+    let aimed = unsafe { live::ftrace_modify_direct(&DIRECT, Target::Two.addr().get()) };
+    done("giving a user its trampoline", aimed)?;
+    let direct = Registered::op(&DIRECT, SetChange::Replace(&function))?;
+    check("with the trampoline alone", 8, 0)?;
+    let user = Registered::graph(&USERS[0], SetChange::Replace(&function))?;
+    check("with a graph user beside it", 8, 1)?;
+    same("return value", "as the graph user sees it", graph.retval(), 8)?;
+    direct.out()?;
+    check("with the graph user alone", 5, 2)?;
+    let direct = Registered::op(&DIRECT, SetChange::Replace(&function))?;
+    check("with the trampoline beside it", 8, 3)?;
+    user.out()?;
+    check("with the trampoline alone again", 8, 3)?;
+    direct.out()?;
+    check("without any user", 5, 3)?;
     graph.check_paired("after all")
 }
 
