@@ -5,6 +5,7 @@ mod change;
 mod depth;
 mod direct;
 mod entry;
+mod load;
 mod modules;
 mod probe;
 mod probes;

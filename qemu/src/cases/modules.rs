@@ -13,6 +13,7 @@ use fgraph::{
     SiteSource, WhichSet,
 };
 
+use super::load;
 use super::probe::{Graph, Op, Probe, note_entry, only};
 use super::{CaseResult, Outcome, check, check_eq};
 use crate::{machine, sched};
@@ -249,7 +250,8 @@ fn load_task() {
 }
 
 pub fn modules_come_and_go_under_load() -> CaseResult {
-    const ROUNDS: usize = 300;
+    // A module comes and goes in each.
+    let rounds = load::rounds(300, 10_000);
     for counter in [&CALLS, &WRONG] {
         counter.store(0, Relaxed);
     }
@@ -258,7 +260,7 @@ pub fn modules_come_and_go_under_load() -> CaseResult {
     let user = Graph::probing(probe, Filter::ALL)?;
     let tasks: [_; 3] = core::array::from_fn(|_| sched::spawn("module user", load_task));
     let mut result = Ok(());
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let offset = if round % 2 == 0 { 0 } else { 64 };
         result = Module::load(offset).and_then(|module| {
             LOADED.store(module.funcs()[0], SeqCst);
@@ -282,7 +284,7 @@ pub fn modules_come_and_go_under_load() -> CaseResult {
     drop(user);
     result?;
     check_eq!(WRONG.load(Relaxed), 0, "wrong results");
-    check!(CALLS.load(Relaxed) >= 5 * ROUNDS as u64, "only {} calls", CALLS.load(Relaxed));
+    check!(CALLS.load(Relaxed) >= 5 * rounds, "only {} calls", CALLS.load(Relaxed));
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     check_eq!(listed(), 0, "functions left");
     Ok(())

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use fgraph::{
     EntryCall, Error, FgraphOps, Filter, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, Regs, RetAddr,
-    ReturnCall, Want,
+    ReturnCall, SetChange, Want, WhichSet,
 };
 
 use crate::machine;
@@ -130,6 +130,11 @@ impl Op {
             Box::leak(Box::new(FtraceOps::new(func, flags, filter).with_private(word)));
         fgraph::register_ftrace_function(ops)?;
         Ok(Self(ops))
+    }
+
+    /// Changes which functions it wants.
+    pub fn change(&self, which: WhichSet, to: SetChange<'_>) -> Result<(), Error> {
+        fgraph::ftrace_set_filter(self.0, which, to)
     }
 }
 

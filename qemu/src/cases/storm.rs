@@ -1,91 +1,59 @@
 //! Several CPUs run through traced functions while another one changes what is traced.
 
+use alloc::vec::Vec;
 use core::hint::black_box;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
-use fgraph::OpsFlags;
+use fgraph::{FuncAddr, OpsFlags, SetChange, WhichSet};
 
+use super::load::{self, both, inner, outer};
 use super::probe::{Graph, Op, Probe, addr, note_entry, only};
 use super::{CaseResult, Outcome, check, check_eq};
-use crate::{
-    machine, nmi,
-    sched::{self, Task},
-    smp,
-};
+use crate::{machine, nmi, sched, smp};
 
-/// Changes of the traced functions: each makes one round of patching, or more.
-const SWITCHES: u64 = 2_000;
-
-static STOP: AtomicBool = AtomicBool::new(false);
-static CALLS: AtomicU64 = AtomicU64::new(0);
-static WRONG: AtomicU64 = AtomicU64::new(0);
-
-#[inline(never)]
-extern "C" fn outer(n: u64) -> u64 {
-    black_box(inner(black_box(n)) + 1)
+/// Changes of the traced functions, each of which patches them: with the word `long`, as many as kernel people ask for.
+fn switches() -> u64 {
+    load::rounds(2_000, 20_000)
 }
 
-#[inline(never)]
-extern "C" fn inner(n: u64) -> u64 {
-    black_box(n.rotate_left(9) ^ n)
-}
+/// Changes in one round of [`other_cpus_miss_no_call_while_text_changes`].
+const IN_A_ROUND: u64 = 6;
 
-fn looping(_: usize) {
-    let expected = (7u64.rotate_left(9) ^ 7) + 1;
-    let mut calls = 0;
-    while !STOP.load(Relaxed) {
-        if outer(black_box(7)) != expected {
-            WRONG.fetch_add(1, Relaxed);
-        }
-        calls += 1;
-    }
-    CALLS.fetch_add(calls, Relaxed);
-}
-
-/// Runs `change` while every other CPU runs through `outer` and `inner`; the tasks, dead.
-fn while_others_call(change: impl FnOnce() -> CaseResult) -> Result<[Option<&'static Task>; 4], Outcome> {
+/// Runs `change` while every other CPU runs through the load.
+fn while_others_call(change: impl FnOnce() -> CaseResult) -> CaseResult {
     if smp::count() < 2 {
         return Err(Outcome::Skipped("there is one CPU"));
     }
-    STOP.store(false, Relaxed);
-    CALLS.store(0, Relaxed);
-    WRONG.store(0, Relaxed);
+    load::begin();
     sched::pin(0);
-    let mut tasks = [None; 4];
-    for cpu in (1..smp::count()).take(tasks.len()) {
-        tasks[cpu] = Some(sched::spawn_on(cpu, "looping", looping, cpu));
+    let tasks: Vec<_> =
+        (1..smp::count()).map(|cpu| sched::spawn_on(cpu, "looping", |_| load::work(), cpu)).collect();
+    // So that there are calls that nobody saw who comes later.
+    while load::calls() == 0 {
+        core::hint::spin_loop();
     }
     let result = change();
-    STOP.store(true, Relaxed);
-    tasks.into_iter().flatten().for_each(sched::join);
+    load::end(&tasks);
     sched::unpin();
     result?;
-    check_eq!(WRONG.load(Relaxed), 0, "wrong results");
-    for task in tasks.into_iter().flatten() {
-        let stats = task.trace_block().stats();
-        check_eq!((stats.returns, stats.depth), (stats.calls, 0), "returns and depth of a task");
-        check_eq!(
-            (stats.overrun, stats.abandoned, stats.recursed),
-            (0, 0, 0),
-            "overrun, abandoned, recursed"
-        );
-    }
-    Ok(tasks)
+    load::check(&tasks)
 }
 
 pub fn other_cpus_miss_no_call_while_text_changes() -> CaseResult {
     let (steady, regs, graph) = (Probe::new(), Probe::new(), Probe::new());
-    let funcs = only(&[addr!(outer), addr!(inner)]);
-    let user = Op::register(note_entry, OpsFlags::empty(), funcs, steady.word())?;
+    let one = [FuncAddr::new(addr!(inner))];
+    let user = Op::register(note_entry, OpsFlags::empty(), both(), steady.word())?;
     let done = while_others_call(|| {
-        for n in 0..SWITCHES / 4 {
-            let _regs = Op::register(note_entry, OpsFlags::SAVE_REGS, funcs, regs.word())?;
+        for n in 0..switches() / IN_A_ROUND {
+            let with_regs = Op::register(note_entry, OpsFlags::SAVE_REGS, both(), regs.word())?;
             let _graph =
                 Graph::probing(graph, only(&[if n % 2 == 0 { addr!(inner) } else { addr!(outer) }]))?;
+            with_regs.change(WhichSet::Filter, SetChange::Remove(&one))?;
+            with_regs.change(WhichSet::Filter, SetChange::Add(&one))?;
         }
         // Where an emulator runs one CPU at a time, the others may have called nothing while these were there. They will now.
-        let _regs = Op::register(note_entry, OpsFlags::SAVE_REGS, funcs, regs.word())?;
-        let _graph = Graph::probing(graph, funcs)?;
+        let _regs = Op::register(note_entry, OpsFlags::SAVE_REGS, both(), regs.word())?;
+        let _graph = Graph::probing(graph, both())?;
         while regs.entries.load(Relaxed) == 0 || graph.entries.load(Relaxed) == 0 {
             core::hint::spin_loop();
         }
@@ -94,9 +62,9 @@ pub fn other_cpus_miss_no_call_while_text_changes() -> CaseResult {
     drop(user);
     done?;
     // One user was there all the time: the others' coming and going cost it no call, and gave it none twice.
-    check_eq!(steady.entries.load(Relaxed), 2 * CALLS.load(Relaxed), "entries of the user that stayed");
+    check_eq!(steady.entries.load(Relaxed), 2 * load::calls(), "entries of the user that stayed");
     check!(regs.entries.load(Relaxed) > 0 && graph.entries.load(Relaxed) > 0, "the others saw nothing");
-    check!(regs.entries.load(Relaxed) < 2 * CALLS.load(Relaxed), "the others saw everything");
+    check!(regs.entries.load(Relaxed) < 2 * load::calls(), "the others saw everything");
     check_eq!(graph.mismatches.load(Relaxed), 0, "mismatches");
     check_eq!(fgraph::stats().patched, 0, "patched sites left");
     Ok(())
@@ -107,23 +75,21 @@ pub fn nmis_come_while_text_changes() -> CaseResult {
         return Err(Outcome::Skipped("this machine has no NMI yet"));
     }
     let probe = Probe::new();
-    let funcs = only(&[addr!(outer), addr!(inner)]);
+    // A user comes and goes in each round.
+    let rounds = switches() / 2;
     nmi::set_hook(on_nmi);
-    let tasks = while_others_call(|| {
-        for _ in 0..SWITCHES / 4 {
-            let _user = Graph::probing(probe, funcs)?;
+    let done = while_others_call(|| {
+        for _ in 0..rounds {
+            let _user = Graph::probing(probe, both())?;
             machine::nmi_self();
         }
         Ok(())
     });
     nmi::set_hook(|_| {});
-    tasks?;
+    done?;
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
-    check!(
-        probe.interrupts.load(Relaxed) >= SWITCHES / 4,
-        "only {} calls in NMIs",
-        probe.interrupts.load(Relaxed)
-    );
+    check!(probe.interrupts.load(Relaxed) >= rounds, "only {} calls in NMIs", probe.interrupts.load(Relaxed));
+    check_eq!(fgraph::stats().patched, 0, "patched sites left");
     Ok(())
 }
 

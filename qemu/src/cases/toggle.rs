@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 use core::hint::black_box;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use fgraph::{Filter, OpsFlags};
 
-use super::probe::{Graph, Op, Probe, addr, note_entry, only};
+use super::load::{self, both, outer};
+use super::probe::{Graph, Op, Probe, note_entry};
 use super::{CaseResult, check, check_eq};
 use crate::{
     machine,
@@ -14,42 +15,18 @@ use crate::{
     start,
 };
 
-const TOGGLES: u64 = 1_000;
-
-static STOP: AtomicBool = AtomicBool::new(false);
-static CALLS: AtomicU64 = AtomicU64::new(0);
-static WRONG: AtomicU64 = AtomicU64::new(0);
-
-#[inline(never)]
-extern "C" fn outer(n: u64) -> u64 {
-    black_box(inner(black_box(n)) + 1)
+fn toggles() -> u64 {
+    load::rounds(1_000, 10_000)
 }
 
-#[inline(never)]
-extern "C" fn inner(n: u64) -> u64 {
-    black_box(n.rotate_left(7) ^ n)
-}
-
-fn load() {
-    let expected = (5u64.rotate_left(7) ^ 5) + 1;
-    while !STOP.load(Relaxed) {
-        if outer(black_box(5)) != expected {
-            WRONG.fetch_add(1, Relaxed);
-        }
-        CALLS.fetch_add(1, Relaxed);
-    }
-}
-
-/// Runs `toggle` over and over while three tasks run through `outer` and `inner`. The tasks, dead.
-fn under_load(mut toggle: impl FnMut(u64) -> CaseResult) -> Result<[&'static Task; 3], super::Outcome> {
-    STOP.store(false, Relaxed);
-    CALLS.store(0, Relaxed);
-    WRONG.store(0, Relaxed);
+/// Runs `toggle` over and over while three tasks run through the load, preempted often. The tasks, dead.
+fn under_load(mut toggle: impl FnMut() -> CaseResult) -> Result<[&'static Task; 3], super::Outcome> {
+    load::begin();
     machine::timer_set_hz(4000);
-    let tasks: [&'static Task; 3] = core::array::from_fn(|_| sched::spawn("load", load));
+    let tasks: [&'static Task; 3] = core::array::from_fn(|_| sched::spawn("load", load::work));
     let mut result = Ok(());
-    for n in 0..TOGGLES {
-        result = toggle(n);
+    for n in 0..toggles() {
+        result = toggle();
         if result.is_err() {
             break;
         }
@@ -57,26 +34,18 @@ fn under_load(mut toggle: impl FnMut(u64) -> CaseResult) -> Result<[&'static Tas
             sched::yield_now();
         }
     }
-    STOP.store(true, Relaxed);
-    tasks.into_iter().for_each(sched::join);
+    load::end(&tasks);
     machine::timer_set_hz(start::TICK_HZ);
     result?;
-    check_eq!(WRONG.load(Relaxed), 0, "wrong results");
-    check!(CALLS.load(Relaxed) > 1_000, "only {} calls", CALLS.load(Relaxed));
-    for task in tasks {
-        let stats = task.trace_block().stats();
-        check_eq!((stats.returns, stats.depth), (stats.calls, 0), "returns and depth of a task");
-        check_eq!((stats.overrun, stats.abandoned), (0, 0), "overrun and abandoned");
-    }
-    check_eq!(fgraph::stats().patched, 0, "patched sites left");
+    load::check(&tasks)?;
+    check!(load::calls() > 1_000, "only {} calls", load::calls());
     Ok(tasks)
 }
 
 pub fn tracing_toggles_under_load() -> CaseResult {
     let probe = Probe::new();
-    let funcs = only(&[addr!(outer), addr!(inner)]);
-    let tasks = under_load(|_| {
-        let _user = Graph::probing(probe, funcs)?;
+    let tasks = under_load(|| {
+        let _user = Graph::probing(probe, both())?;
         check_eq!(fgraph::stats().patched, 2, "patched sites");
         let target = probe.entries.load(Relaxed) + 3;
         while probe.entries.load(Relaxed) < target {
@@ -84,10 +53,11 @@ pub fn tracing_toggles_under_load() -> CaseResult {
         }
         Ok(())
     })?;
+    check_eq!(fgraph::stats().patched, 0, "patched sites left");
     let (entries, returns) = probe.counts();
     // A call that returns when its user is gone already is not told.
     check!(returns <= entries, "{returns} returns of {entries} calls");
-    check!(entries >= 3 * TOGGLES, "only {entries} entries");
+    check!(entries >= 3 * toggles(), "only {entries} entries");
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     let hooked: u64 = tasks.iter().map(|task| task.trace_block().stats().calls).sum();
     check_eq!(hooked, entries, "hooked calls");
@@ -96,27 +66,23 @@ pub fn tracing_toggles_under_load() -> CaseResult {
 
 pub fn trampolines_switch_under_load() -> CaseResult {
     let (args, regs) = (Probe::new(), Probe::new());
-    let funcs = only(&[addr!(outer), addr!(inner)]);
     // One user stays, so from its first call on no call may be missed, whatever the other one does to the sites.
-    let steady = Op::register(note_entry, OpsFlags::empty(), funcs, args.word())?;
-    let done = under_load(|_| {
+    let steady = Op::register(note_entry, OpsFlags::empty(), both(), args.word())?;
+    let done = under_load(|| {
         let before = args.entries.load(Relaxed);
-        let _user = Op::register(note_entry, OpsFlags::SAVE_REGS, funcs, regs.word())?;
+        let _user = Op::register(note_entry, OpsFlags::SAVE_REGS, both(), regs.word())?;
         while args.entries.load(Relaxed) < before + 4 {
             sched::yield_now();
         }
         Ok(())
     });
     drop(steady);
-    match done {
-        // The steady user's own sites.
-        Err(super::Outcome::Failed(why)) if why.starts_with("patched sites left") => {}
-        other => drop(other?),
-    }
+    done?;
+    check_eq!(fgraph::stats().patched, 0, "patched sites left");
     let seen = args.entries.load(Relaxed);
-    check_eq!(seen, 2 * CALLS.load(Relaxed), "entries of the steady user");
+    check_eq!(seen, 2 * load::calls(), "entries of the steady user");
     check!(
-        (4 * TOGGLES..=seen).contains(&(regs.entries.load(Relaxed) + 4 * TOGGLES)),
+        (4 * toggles()..=seen).contains(&(regs.entries.load(Relaxed) + 4 * toggles())),
         "entries of the other user"
     );
     Ok(())
