@@ -138,7 +138,7 @@ $(call each,qemu-test): qemu-test-%: setup-qemu-% kernel-%
 qemu-test-arm64-vectors: setup-qemu-arm64 kernel-arm64-vectors
 	scripts/step --tests boot-arm64-vectors qemu/run arm64 $(call kernel,arm64-vectors) $(BOOT_TIMEOUT) $(boot_test_words)
 
-# Sites without a prefix: balanced on arm64 even so, and once more the classic way.
+# Sites without a prefix, hooked the classic way. (Those of arm64-vectors are hooked the balanced way.)
 qemu-test-arm64-plain: setup-qemu-arm64 kernel-arm64-plain
 	scripts/step --tests boot-arm64-plain qemu/run arm64 $(call kernel,arm64-plain) $(BOOT_TIMEOUT) $(boot_test_words) classic
 qemu-test-x86_64-plain: setup-qemu-x86_64 kernel-x86_64-plain

@@ -268,7 +268,8 @@ pub fn ftrace_set_filter_words(
     ENGINE.write_ops_words(ops, which, text, mode)
 }
 
-/// The same for a graph user (`set_graph_function`, `set_graph_notrace`).
+/// The same for a graph user: the functions whose calls it is told of. (What is called inside some function, as
+/// `set_graph_function` has it, [`Limits`](crate::Limits) say.)
 ///
 /// # Errors
 /// As for [`ftrace_set_filter_words`].
@@ -371,10 +372,12 @@ pub unsafe fn add_named_module(source: SiteSource, names: ModuleNames) -> Result
 /// Adds the sites of code that was loaded at run time, before any of it runs.
 ///
 /// # Errors
-/// As [`init`]; [`Error::TooManyModules`].
+/// As [`init`]; [`Error::TooManyModules`]. Nothing here refers to the module's memory then. Its code may run all the same, but not
+/// after [`Error::Write`]: some of its sites may lead to a trampoline, and their state words are the caller's again.
 ///
 /// # Safety
-/// As [`init`], for the module's text; and the tables and the text stay as they are until [`remove_module`] has returned.
+/// As [`init`], for the module's text, which is as it was compiled: loaded anew if it was added before. The tables and the text stay
+/// as they are until [`remove_module`] has returned.
 pub unsafe fn add_module(source: SiteSource) -> Result<(ModuleId, SiteReport), Error> {
     // SAFETY: the caller's promise.
     unsafe { ENGINE.add_module(source) }

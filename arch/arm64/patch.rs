@@ -3,7 +3,7 @@
 //! A plain site is two NOPs, at the function's entry or behind its BTI landing pad. A prefixed site has two more before the
 //! function, which at the start become the address of the site's state word. Prepared, the first word at the site is
 //!
-//! * for the balanced way `adr x17, site`, with what the site is in the two low bits ([`TAG_PAD`], [`TAG_PREFIX`]); on, the second is
+//! * for the balanced way `adr x17, site`, with what the site is in the two low bits (a landing pad, a prefix); on, the second is
 //!   `b trampoline`: x17 has the site, and x30 is still the caller's;
 //! * for the classic way `mov x17, x30`; on, the second is `bl trampoline`: x17 has where the function returns to, and x30 comes
 //!   from the `bl`.

@@ -12,6 +12,7 @@ use crate::ops::{Ops, OpsFlags};
 use crate::site::Flavor;
 use crate::testing::kernel::{self, Fake};
 use crate::testing::{Random, keep};
+use crate::words::List;
 
 struct World<T: Target> {
     image: Image,
@@ -151,7 +152,30 @@ fn a_trampoline_is_changed_by_way_of_the_tracer<T: Target>() {
     }
 }
 
+/// `enabled_functions` tells who goes on where; a function that only jumps has no trampoline of ours to tell of.
+fn a_function_that_goes_on_elsewhere_is_listed_with_where<T: Target>() {
+    let world = world::<T>();
+    let (near, engine) = (world.near, world.engine);
+    let direct = world.direct(near, &[0]);
+    assert_eq!(engine.register_ops(direct), Ok(()));
+    let listed = || {
+        let mut text = std::string::String::new();
+        engine.show_list(List::Enabled, &mut text).expect("a string takes text");
+        text
+    };
+    let line = std::format!("{:#x} (1)     D     \tdirect(jmp)-->{near:#x}", world.func(0).get());
+    let text = listed();
+    assert!(text.starts_with(&line), "{text:?} does not begin with {line:?}");
+    let first = world.image.traceable().next().expect("a function");
+    assert_eq!(text.contains("tramp:"), T::jumping(first, near).is_none(), "{text:?}");
+    assert_eq!(text.lines().count(), 1);
+    let mut modified = 0;
+    engine.functions(|info| modified += usize::from(info.ip_modify));
+    assert_eq!((engine.unregister_ops(direct), listed(), modified), (Ok(()), std::string::String::new(), 1));
+}
+
 for_both_machines! {
+    a_function_that_goes_on_elsewhere_is_listed_with_where
     a_site_with_nothing_else_to_do_jumps_straight
     a_trampoline_beyond_reach_is_gone_to_by_the_tracer
     only_one_user_decides_where_a_function_goes_on

@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::{Engine, Phase, patched};
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::machine::{Layout, Machine};
-use crate::ops::OpsFlags;
+use crate::ops::Ops;
 use crate::platform::Platform;
 use crate::site::Flavor;
 use crate::sites::ModuleId;
@@ -16,7 +16,7 @@ use crate::users::slots;
 pub struct Stats {
     /// Sites that can be traced.
     pub sites: usize,
-    /// Sites whose sled calls a trampoline now.
+    /// Sites whose sled leads to a trampoline now, this crate's or a user's.
     pub patched: usize,
     /// Sites that are kept out.
     pub notrace: usize,
@@ -66,8 +66,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         for module in self.sites.modules() {
             for (_, site, func, state) in self.sites.table(module).iter::<M>() {
                 let users = state.wanted_by(self.users.all()) & patched(&control);
-                let modifies =
-                    |slot| self.users.entry(slot).is_some_and(|ops| ops.flags().contains(OpsFlags::IPMODIFY));
+                let modifies = |slot| self.users.entry(slot).is_some_and(Ops::modifies_ip);
                 each(FunctionInfo {
                     func,
                     site,

@@ -7,7 +7,8 @@
 //! |--------|---------|
 //! | `R`    | the regs trampoline |
 //! | `I`    | a user changes where it goes on |
-//! | `D`, `O` | direct calls and sites that know their only user: there are none |
+//! | `D`    | a user has a trampoline of its own, which follows |
+//! | `O`    | never: every prefixed site has its state, whatever its users are |
 //! | `M`    | as `I` |
 
 use core::fmt::{self, Write};

@@ -28,10 +28,11 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// no name: see [`add_named_module`](Self::add_named_module).
     ///
     /// # Errors
-    /// As [`init`](Self::init); [`Error::TooManyModules`].
+    /// As [`init`](Self::init); [`Error::TooManyModules`]. After [`Error::Write`] its code must not run: see
+    /// [`add_module`](crate::add_module).
     ///
     /// # Safety
-    /// As [`init`](Self::init), for the module's text; and its memory stays as it is until [`remove_module`](Self::remove_module)
+    /// As [`init`](Self::init), for the module's text, as it was compiled; and its memory stays as it is until [`remove_module`](Self::remove_module)
     /// has returned.
     pub unsafe fn add_module(&self, source: SiteSource) -> Result<(ModuleId, SiteReport), Error> {
         self.add(source, None).map(|loaded| (loaded.module, loaded.report))

@@ -162,13 +162,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         });
     }
 
-    /// Changes a set of a user that is registered, or that will be: then it keeps its slot until it is unregistered. For each
-    /// function the change takes effect in one store; a function that is wanted before and after misses no call.
-    ///
-    /// # Errors
-    /// [`Error::NotTraceable`], [`Error::UnsortedFilter`], [`Error::IpModifyConflict`], [`Error::IpModifyNeedsFilter`],
-    /// [`Error::TooManyUsers`], [`Error::OutOfRange`]: the set is as it was, and was so throughout. [`Error::Surprise`] and
-    /// [`Error::Write`] stop tracing.
+    /// As [`change_ops`](Self::change_ops), for either kind of user.
     fn change(&self, user: User<M::Regs>, which: WhichSet, change: SetChange<'_>) -> Result<(), Error> {
         let control = self.control.lock();
         let trampolines = self.ready(&control)?;
@@ -194,10 +188,13 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         changed
     }
 
-    /// [`change`](Self::change) for a user of entries.
+    /// Changes a set of a user that is registered, or that will be: then it keeps its slot until it is unregistered. For each
+    /// function the change takes effect in one store; a function that is wanted before and after misses no call.
     ///
     /// # Errors
-    /// See there.
+    /// [`Error::NotTraceable`], [`Error::UnsortedFilter`], [`Error::IpModifyConflict`], [`Error::IpModifyNeedsFilter`],
+    /// [`Error::TooManyUsers`], [`Error::OutOfRange`]: the set is as it was, and was so throughout. [`Error::Surprise`] and
+    /// [`Error::Write`] stop tracing.
     pub fn change_ops(
         &self,
         ops: &'static Ops<M::Regs>,
@@ -207,7 +204,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         self.change(User::Entry(ops), which, to)
     }
 
-    /// [`change`](Self::change) for a graph user.
+    /// [`change_ops`](Self::change_ops) for a graph user.
     ///
     /// # Errors
     /// See there.
