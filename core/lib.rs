@@ -26,6 +26,7 @@ mod addr;
 #[path = "../arch/mod.rs"]
 mod arch;
 mod bits;
+pub mod btf;
 mod engine;
 mod filter;
 pub mod filter_text;
