@@ -10,7 +10,9 @@
 
 mod args;
 pub mod blob;
+pub mod btf;
 pub mod check;
+pub mod dwarf;
 pub mod embed;
 mod error;
 pub mod image;
