@@ -8,8 +8,6 @@
 //! nothing else. Types of a C++ program are taken as far as C has them.
 
 mod convert;
-mod functions;
-mod place;
 mod rust;
 mod sections;
 mod units;
@@ -17,7 +15,6 @@ mod units;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use functions::{Found, read};
 pub use sections::{Sections, address};
 
 /// Why a function has no prototype.

@@ -156,9 +156,8 @@ impl Writer<'_> {
 
     fn one(&mut self, id: TypeId, index: TypeId) -> Result<(), TooMuch> {
         let of = self.types.get(id).clone();
-        let vlen = |what, count: usize| {
-            u16::try_from(count).map(u32::from).map_err(|_| TooMuch(what, count as u64))
-        };
+        let vlen =
+            |what, count: usize| u16::try_from(count).map(u32::from).map_err(|_| TooMuch(what, count as u64));
         match of {
             Type::Void => {}
             Type::Int { name, size, encoding } => {
@@ -259,7 +258,8 @@ impl Writer<'_> {
                 .filter(|length| *length < i32::MAX as u32)
                 .ok_or(TooMuch(what, part.len() as u64))
         };
-        let (types, strings) = (length("bytes of types", &self.out)?, length("bytes of names", &self.strings)?);
+        let (types, strings) =
+            (length("bytes of types", &self.out)?, length("bytes of names", &self.strings)?);
         let mut bytes = vec![0x9f, 0xeb, 1, 0];
         for word in [HEADER_LEN, 0, types, types, strings] {
             bytes.extend_from_slice(&word.to_le_bytes());

@@ -210,7 +210,11 @@ impl<'u, 'd> Converter<'u, 'd> {
     /// What a function returns: nothing, where it is a type without values.
     pub(crate) fn returned(&mut self, of: TypeId) -> TypeId {
         match self.types.get(of) {
-            Type::Composite(it) if it.size == 0 && ["()", "!"].contains(&self.types.str(it.identity.name)) => VOID,
+            Type::Composite(it)
+                if it.size == 0 && ["()", "!"].contains(&self.types.str(it.identity.name)) =>
+            {
+                VOID
+            }
             _ => of,
         }
     }

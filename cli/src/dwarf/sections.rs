@@ -27,7 +27,7 @@ impl<'d> Sections<'d> {
 
     /// Whether there is any debug information.
     pub fn is_empty(&self) -> bool {
-        self.0.debug_info.is_empty()
+        matches!(self.dwarf().units().next(), Ok(None))
     }
 
     pub(crate) fn dwarf(&self) -> Dwarf<Slice<'_>> {

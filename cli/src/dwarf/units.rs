@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use gimli::{
-    AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, Dwarf, DwAt, Unit, UnitOffset,
+    AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, Unit, UnitOffset,
     UnitSectionOffset, UnitType,
 };
 
@@ -77,7 +77,8 @@ impl<'d> Units<'d> {
             UnitSectionOffset(_) => None,
         };
         let kind = header.type_();
-        if matches!(kind, UnitType::Skeleton(_) | UnitType::SplitCompilation(_) | UnitType::SplitType { .. }) {
+        if matches!(kind, UnitType::Skeleton(_) | UnitType::SplitCompilation(_) | UnitType::SplitType { .. })
+        {
             self.split += 1;
             return;
         }
@@ -99,7 +100,9 @@ impl<'d> Units<'d> {
         let language = match root.attr_value(gimli::DW_AT_language) {
             Some(AttributeValue::Language(language)) => match language {
                 gimli::DW_LANG_Rust => Language::Rust,
-                gimli::DW_LANG_C89 | gimli::DW_LANG_C | gimli::DW_LANG_C99 | gimli::DW_LANG_C11 => Language::C,
+                gimli::DW_LANG_C89 | gimli::DW_LANG_C | gimli::DW_LANG_C99 | gimli::DW_LANG_C11 => {
+                    Language::C
+                }
                 gimli::DW_LANG_C17 => Language::C,
                 gimli::DW_LANG_C_plus_plus
                 | gimli::DW_LANG_C_plus_plus_03
@@ -107,7 +110,7 @@ impl<'d> Units<'d> {
                 | gimli::DW_LANG_C_plus_plus_14
                 | gimli::DW_LANG_C_plus_plus_17
                 | gimli::DW_LANG_C_plus_plus_20 => Language::Cpp,
-                gimli::DW_LANG_Mips_Assembler | gimli::DW_LANG_Assembly => Language::Assembly,
+                gimli::DW_LANG_Mips_Assembler => Language::Assembly,
                 _ => Language::Other,
             },
             _ => Language::Other,
