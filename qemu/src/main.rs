@@ -26,6 +26,8 @@ extern crate alloc;
 #[cfg(target_os = "none")]
 mod backtrace;
 #[cfg(target_os = "none")]
+mod bench;
+#[cfg(target_os = "none")]
 mod buffers;
 #[cfg(target_os = "none")]
 mod cases;
