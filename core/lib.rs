@@ -60,6 +60,7 @@ pub mod text;
 pub mod trace;
 pub mod unwind;
 mod users;
+pub mod values;
 pub mod wire;
 pub mod words;
 

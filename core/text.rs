@@ -53,6 +53,9 @@ bitflags::bitflags! {
         const OVERRUN = 1 << 10;
         /// Arguments.
         const ARGS = 1 << 11;
+        /// Return values are shown by type, by what [`Resolve::write_typed_retval`] knows; `RETVAL_HEX` comes before it. Without
+        /// effect unless `RETVAL` is set.
+        const RETVAL_TYPED = 1 << 12;
     }
 }
 
@@ -206,6 +209,11 @@ pub trait Resolve {
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         write_raw_retval(retval[0], form, f)
+    }
+
+    /// Writes a value that the function at `func` returned, by its type. Where that is not known, it is shown as without types.
+    fn write_typed_retval(&self, func: usize, retval: [usize; 2], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_retval(func, retval, RetvalForm::Errors, f)
     }
 
     /// Writes the arguments that the function at `func` was called with.

@@ -264,6 +264,9 @@ impl Page<'_> {
         let form = if hex { RetvalForm::Hex } else { RetvalForm::Errors };
         let resolve = self.resolve;
         self.out.write_str(" ret=")?;
+        if self.options.contains(Options::RETVAL_TYPED) && !hex {
+            return self.foreign(|f| resolve.write_typed_retval(func, retval, f));
+        }
         self.foreign(|f| resolve.write_retval(func, retval, form, f))
     }
 }
