@@ -1,7 +1,7 @@
 //! The reader on small BTF made here: every kind, everything that can be wrong, and bytes that may be anything.
 
 pub(crate) mod make;
-mod real;
+pub(crate) mod real;
 
 use std::string::{String, ToString};
 use std::vec::Vec;
