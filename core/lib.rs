@@ -49,6 +49,7 @@ pub mod select;
 mod shadow;
 mod site;
 mod sites;
+mod straight;
 #[cfg(feature = "symbols")]
 pub mod symbols;
 mod sync;

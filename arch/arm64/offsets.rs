@@ -4,7 +4,10 @@ use memoffset::offset_of;
 
 use crate::arch::arm64::patch::{self, TAG_PAD, TAG_PREFIX};
 use crate::arch::arm64::regs::{FtraceRegs, OFFSET_SAVED};
+use crate::frame::{CONTROL, FRAME_WORDS, FUNC, KEY, RET};
 use crate::regs::Saved;
+use crate::shadow::Shadow;
+use crate::straight;
 use crate::task::{MAX_NEST, TaskTrace};
 
 pub(crate) const REGS_SIZE: usize = size_of::<FtraceRegs>();
@@ -30,8 +33,28 @@ pub(crate) const TASK_MAX_NEST: u32 = MAX_NEST;
 /// The bits of what balanced sites load that are not the site's address.
 pub(crate) const TAGS: usize = (TAG_PAD | TAG_PREFIX) as usize;
 
+/// One of them: a landing pad stands before the site, of four bytes.
+pub(crate) const TAG_PAD_BIT: usize = TAG_PAD as usize;
+const _: () = assert!(TAG_PAD == 1);
+/// The other, by its number: the site has a prefix.
+pub(crate) const TAG_PREFIX_BIT: u32 = TAG_PREFIX.trailing_zeros();
+
 /// The sled.
 pub(crate) const SLED: usize = patch::SLED;
 
 /// Bytes for q0 to q7.
 pub(crate) const VECTORS: usize = 8 * 16;
+
+pub(crate) const TASK_STATE: usize = offset_of!(TaskTrace, shadow) + offset_of!(Shadow, state);
+pub(crate) const TASK_WORDS: usize = offset_of!(TaskTrace, shadow) + offset_of!(Shadow, words);
+pub(crate) const TASK_LEN: usize = offset_of!(TaskTrace, shadow) + offset_of!(Shadow, len);
+pub(crate) const TASK_PAUSE: usize = offset_of!(TaskTrace, pause);
+pub(crate) const TASK_DEPTH: usize = offset_of!(TaskTrace, depth);
+
+/// The words of a frame of the straight path, in bytes from its start, and how many words there are.
+pub(crate) const FRAME_RET: usize = RET * 8;
+pub(crate) const FRAME_FUNC: usize = FUNC * 8;
+pub(crate) const FRAME_KEY: usize = KEY * 8;
+pub(crate) const FRAME_CONTROL: usize = CONTROL * 8;
+pub(crate) const FRAME_DATA: usize = FRAME_WORDS * 8;
+pub(crate) const STRAIGHT_WORDS: usize = straight::FRAME_WORDS;

@@ -26,7 +26,7 @@ mod serial;
 mod switch;
 mod trap;
 
-pub use clock::{clock_ns, timer_set_hz, timer_start, timer_stop};
+pub use clock::{clock_ns, ns_of, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
     IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, wait_for_interrupt,
 };

@@ -19,7 +19,7 @@ mod switch;
 mod trap;
 
 pub use apic::{nmi_self, send_ipi, send_nmi, stop_others};
-pub use clock::{clock_ns, timer_set_hz, timer_start, timer_stop};
+pub use clock::{clock_ns, ns_of, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
     IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, relax, stop,
     sync_core, wait_for_interrupt,
