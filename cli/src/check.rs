@@ -7,7 +7,7 @@ use fgraph::symbols::{Demangled, Symbols as Table, SymbolsError};
 
 use crate::image::Image;
 use crate::sites::{Listing, NOTRACE_MARKS, TABLE_MARKS, TableError, notrace_range};
-use crate::{Error, blob, embed};
+use crate::{Error, blob, embed, files};
 
 /// Of what can be many, this many are listed.
 const SHOWN: usize = 20;
@@ -229,7 +229,7 @@ fn check_symbols(image: &Image<'_>, report: &mut Report) -> Result<(), Error> {
     match Table::parse(data) {
         Ok(table) => {
             report.names = table.len();
-            if !data.starts_with(&blob::build(&image.functions, capacity)?) {
+            if !data.starts_with(&blob::build(&image.functions, &files::of(image), capacity)?) {
                 report.findings.push(Finding::SymbolsStale(table.len(), image.functions.len()));
             }
         }

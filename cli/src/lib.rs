@@ -13,6 +13,7 @@ pub mod blob;
 pub mod check;
 pub mod embed;
 mod error;
+pub mod files;
 pub mod image;
 pub mod sites;
 

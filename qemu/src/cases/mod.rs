@@ -134,6 +134,7 @@ const CASES: &[Case] = &[
     ("a_branch_to_no_landing_pad_faults", guard::a_branch_to_no_landing_pad_faults),
     ("signed_returns_are_checked_with_the_tasks_key", guard::signed_returns_are_checked_with_the_tasks_key),
     ("words_choose_functions_by_their_names", words::words_choose_functions_by_their_names),
+    ("a_file_tells_equal_names_apart", words::a_file_tells_equal_names_apart),
     ("ambiguous_words_are_refused_with_candidates", words::ambiguous_words_are_refused_with_candidates),
     ("what_is_read_of_a_set_makes_the_same_set", words::what_is_read_of_a_set_makes_the_same_set),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
