@@ -42,7 +42,6 @@ pub mod pattern;
 mod platform;
 mod profile;
 mod quiesce;
-pub mod record;
 mod recursion;
 mod regs;
 pub mod ring;
@@ -57,6 +56,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 pub mod text;
+pub mod trace;
 pub mod unwind;
 mod users;
 pub mod wire;
