@@ -42,8 +42,9 @@ sled_x86_64-guarded := $(sled_x86_64)
 # What the kernel is compiled with: for its Cargo call alone, so that host programs are built as always. The flags go to
 # a pinned stable compiler, which takes `-Z` with RUSTC_BOOTSTRAP.
 kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1)) $(guards_$(1))
-guards_arm64-guarded := -Zbranch-protection=bti,pac-ret
-guards_x86_64-guarded := -Zcf-protection=full
+guards_arm64-guarded := -Zbranch-protection=bti,pac-ret -Clink-arg=--emit-relocs
+guards_x86_64-guarded := -Zcf-protection=full -Clink-arg=--emit-relocs
+# Relocations stay in the image for `fgraph check --landing-pads`.
 # A target folder of its own for each set of flags, since others would throw away what is built.
 kernel_target = target/kernel$(if $(findstring plain,$(1)),-plain)$(if $(findstring guarded,$(1)),-guarded)
 # The standard library as it comes has no landing pads: with one such part, the linker does not call the whole guarded.

@@ -5,7 +5,7 @@ mod common;
 use common::{DATA, Kernel, OWN, TABLE, TEXT, function, mark};
 use fgraph::symbols::SymbolsError;
 use fgraph_cli::Error;
-use fgraph_cli::check::{Finding, Report, Symbols, check, is_own};
+use fgraph_cli::check::{Finding, LandingPads, Report, Symbols, check, is_own};
 use fgraph_cli::embed::embed;
 use fgraph_cli::image::Image;
 use fgraph_cli::sites::{Listing, Names, TableError};
@@ -15,7 +15,7 @@ use object::elf;
 fn report(kernel: &Kernel) -> Report {
     let mut file = kernel.build();
     embed(&mut file).unwrap();
-    check(&Image::parse(&file).unwrap(), Symbols::Expected).unwrap()
+    check(&Image::parse(&file).unwrap(), Symbols::Expected, &LandingPads::Ignored).unwrap()
 }
 
 #[test]
@@ -119,15 +119,20 @@ fn an_image_without_sites_is_told_which_flag_and_fragment() {
 
 #[test]
 fn each_defect_of_the_names_is_found() {
-    let of = |file: &[u8], symbols| check(&Image::parse(file).unwrap(), symbols).unwrap().findings;
+    let of = |file: &[u8], symbols| {
+        check(&Image::parse(file).unwrap(), symbols, &LandingPads::Ignored).unwrap().findings
+    };
     let empty = Kernel::good().build();
-    assert_eq!(of(&empty, Symbols::Expected), [Finding::SymbolTable(SymbolsError::Empty { capacity: 4096 })]);
+    assert_eq!(
+        of(&empty, Symbols::Expected, &LandingPads::Ignored),
+        [Finding::SymbolTable(SymbolsError::Empty { capacity: 4096 })]
+    );
     assert_eq!(of(&empty, Symbols::Ignored), []);
     let none = Kernel { space: None, ..Kernel::good() }.build();
-    assert_eq!(of(&none, Symbols::Expected), [Finding::NoSymbolSpace]);
+    assert_eq!(of(&none, Symbols::Expected, &LandingPads::Ignored), [Finding::NoSymbolSpace]);
     assert_eq!(of(&none, Symbols::Ignored), []);
     let other = Kernel { space: Some(vec![0xaa; 100]), ..Kernel::good() }.build();
-    assert!(matches!(of(&other, Symbols::Expected)[..], [Finding::SymbolSpace(_)]));
+    assert!(matches!(of(&other, Symbols::Expected, &LandingPads::Ignored)[..], [Finding::SymbolSpace(_)]));
 
     // The names of one image in another.
     let mut file = Kernel::good().build();
@@ -139,18 +144,27 @@ fn each_defect_of_the_names_is_found() {
         ("renamed", Kernel::good().without("main").with(function("mine", 0x10, 0x20))),
     ] {
         let stale = Kernel { space: space.clone(), ..kernel }.build();
-        assert!(matches!(of(&stale, Symbols::Expected)[..], [Finding::SymbolsStale(4, _)]), "{case}");
+        assert!(
+            matches!(of(&stale, Symbols::Expected, &LandingPads::Ignored)[..], [Finding::SymbolsStale(4, _)]),
+            "{case}"
+        );
     }
     file[0x4000 + 48] ^= 0xff;
-    assert!(matches!(of(&file, Symbols::Expected)[..], [Finding::SymbolTable(_)]));
+    assert!(matches!(of(&file, Symbols::Expected, &LandingPads::Ignored)[..], [Finding::SymbolTable(_)]));
 }
 
 #[test]
 fn only_linked_images_are_checked() {
     let object = Kernel { file_type: elf::ET_REL, ..Kernel::good() }.build();
-    assert!(matches!(check(&Image::parse(&object).unwrap(), Symbols::Expected), Err(Error::NotLinked)));
+    assert!(matches!(
+        check(&Image::parse(&object).unwrap(), Symbols::Expected, &LandingPads::Ignored),
+        Err(Error::NotLinked)
+    ));
     let stripped = Kernel { with_symbol_table: false, ..Kernel::good() }.build();
-    assert!(matches!(check(&Image::parse(&stripped).unwrap(), Symbols::Expected), Err(Error::NoSymbolTable)));
+    assert!(matches!(
+        check(&Image::parse(&stripped).unwrap(), Symbols::Expected, &LandingPads::Ignored),
+        Err(Error::NoSymbolTable)
+    ));
 }
 
 #[test]

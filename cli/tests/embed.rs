@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use common::{DATA, In, Kernel, OWN, Symbol, TEXT, function, mark, reserved};
 use fgraph::symbols::{Symbols, SymbolsError, layout};
-use fgraph_cli::check::{self, check};
+use fgraph_cli::check::{self, LandingPads, check};
 use fgraph_cli::embed::{embed, embed_file};
 use fgraph_cli::image::{Binding, Function, Image, Place};
 use fgraph_cli::sites::Listing;
@@ -221,7 +221,7 @@ fn exercise(file: &[u8]) {
         if let Ok(listing) = Listing::new(&image) {
             listing.text(fgraph_cli::sites::Names::Demangled);
         }
-        if let Ok(report) = check(&image, check::Symbols::Expected) {
+        if let Ok(report) = check(&image, check::Symbols::Expected, &LandingPads::Ignored) {
             report.text(&"kernel");
         }
     }
@@ -360,6 +360,7 @@ fn file_symbols_name_the_files_of_local_functions() {
     let files: Vec<_> = symbols.by_name("id_show").map(|symbol| symbol.file).collect();
     assert_eq!(files, [Some("drivers/one.c"), Some("two.c"), None]);
     assert_eq!(symbols.by_name("main").next().unwrap().file, None, "a global one");
-    let report = check(&Image::parse(&bytes).unwrap(), check::Symbols::Expected).unwrap();
+    let report =
+        check(&Image::parse(&bytes).unwrap(), check::Symbols::Expected, &LandingPads::Ignored).unwrap();
     assert_eq!(report.findings, []);
 }
