@@ -123,16 +123,13 @@ fn each_defect_of_the_names_is_found() {
         check(&Image::parse(file).unwrap(), symbols, &LandingPads::Ignored).unwrap().findings
     };
     let empty = Kernel::good().build();
-    assert_eq!(
-        of(&empty, Symbols::Expected, &LandingPads::Ignored),
-        [Finding::SymbolTable(SymbolsError::Empty { capacity: 4096 })]
-    );
+    assert_eq!(of(&empty, Symbols::Expected), [Finding::SymbolTable(SymbolsError::Empty { capacity: 4096 })]);
     assert_eq!(of(&empty, Symbols::Ignored), []);
     let none = Kernel { space: None, ..Kernel::good() }.build();
-    assert_eq!(of(&none, Symbols::Expected, &LandingPads::Ignored), [Finding::NoSymbolSpace]);
+    assert_eq!(of(&none, Symbols::Expected), [Finding::NoSymbolSpace]);
     assert_eq!(of(&none, Symbols::Ignored), []);
     let other = Kernel { space: Some(vec![0xaa; 100]), ..Kernel::good() }.build();
-    assert!(matches!(of(&other, Symbols::Expected, &LandingPads::Ignored)[..], [Finding::SymbolSpace(_)]));
+    assert!(matches!(of(&other, Symbols::Expected)[..], [Finding::SymbolSpace(_)]));
 
     // The names of one image in another.
     let mut file = Kernel::good().build();
@@ -144,13 +141,10 @@ fn each_defect_of_the_names_is_found() {
         ("renamed", Kernel::good().without("main").with(function("mine", 0x10, 0x20))),
     ] {
         let stale = Kernel { space: space.clone(), ..kernel }.build();
-        assert!(
-            matches!(of(&stale, Symbols::Expected, &LandingPads::Ignored)[..], [Finding::SymbolsStale(4, _)]),
-            "{case}"
-        );
+        assert!(matches!(of(&stale, Symbols::Expected)[..], [Finding::SymbolsStale(4, _)]), "{case}");
     }
     file[0x4000 + 48] ^= 0xff;
-    assert!(matches!(of(&file, Symbols::Expected, &LandingPads::Ignored)[..], [Finding::SymbolTable(_)]));
+    assert!(matches!(of(&file, Symbols::Expected)[..], [Finding::SymbolTable(_)]));
 }
 
 #[test]
@@ -281,4 +275,13 @@ fn marks_win_over_the_section() {
         let values: Vec<_> = Listing::new(&image).unwrap().sites.iter().map(|site| site.word.value).collect();
         assert_eq!(values, expected, "{case}");
     }
+}
+
+#[test]
+fn landing_pads_cannot_be_told_without_relocations() {
+    let mut file = Kernel::good().build();
+    embed(&mut file).unwrap();
+    let wants = LandingPads::Expected(Vec::new());
+    let report = check(&Image::parse(&file).unwrap(), Symbols::Expected, &wants).unwrap();
+    assert_eq!((report.findings, report.taken), (vec![Finding::NoRelocations], None));
 }
