@@ -48,5 +48,13 @@ pub(crate) enum Command {
         /// Do not ask for function names in the image.
         #[arg(long)]
         without_symbols: bool,
+        /// Ask that every function whose address is taken begins with a landing pad (ENDBR64, BTI).
+        ///
+        /// The kernel must be linked with `--emit-relocs`.
+        #[arg(long)]
+        landing_pads: bool,
+        /// Functions that need none, separated by commas: they are returned to, or entered by the CPU.
+        #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "landing_pads")]
+        without_pad: Vec<String>,
     },
 }

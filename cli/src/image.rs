@@ -218,6 +218,11 @@ impl<'d> Image<'d> {
         Place { section: if self.is_linked { 0 } else { section }, offset }
     }
 
+    /// The file itself, for what only one module asks.
+    pub(crate) fn elf(&self) -> &ElfFile64<'d, Le> {
+        &self.file
+    }
+
     /// The executable section that a place lies in.
     pub fn code_at(&self, at: Place) -> Option<&Section<'d>> {
         let holds = |section: &&Section<'d>| {

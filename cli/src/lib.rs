@@ -13,7 +13,9 @@ pub mod blob;
 pub mod check;
 pub mod embed;
 mod error;
+pub mod files;
 pub mod image;
+pub mod pads;
 pub mod sites;
 
 use std::ffi::OsString;
@@ -72,11 +74,16 @@ fn outcome(command: &Command) -> Result<Outcome, Error> {
             let names = if *raw { sites::Names::Raw } else { sites::Names::Demangled };
             Ok(Outcome { text: listing.text(names), findings: false })
         }
-        Command::Check { kernel, without_symbols } => {
+        Command::Check { kernel, without_symbols, landing_pads, without_pad } => {
             let bytes = read(kernel)?;
             let image = Image::parse(&bytes)?;
             let wants = if *without_symbols { check::Symbols::Ignored } else { check::Symbols::Expected };
-            let report = check::check(&image, wants)?;
+            let pads = if *landing_pads {
+                check::LandingPads::Expected(without_pad.clone())
+            } else {
+                check::LandingPads::Ignored
+            };
+            let report = check::check(&image, wants, &pads)?;
             Ok(Outcome { text: report.text(&kernel.display()), findings: !report.findings.is_empty() })
         }
     }

@@ -3,7 +3,7 @@
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::world::{MODULES, World, pieces, user};
+use super::world::{FILES, MODULES, Row, World, file_number, pieces, user};
 use crate::engine::image::{Target, for_both_machines};
 use crate::engine::{Error, SetChange, WhichSet};
 use crate::filter::Filter;
@@ -185,10 +185,11 @@ fn an_ambiguous_name_lists_its_candidates<T: Target>() {
     let each = |candidate: crate::select::Candidate<'_>| listed.push(candidate.to_string());
     assert_eq!(world.engine.word_candidates(refused.word(text), each), Ok(()));
     let at = |n: usize| world.table().iter().filter(|row| row.name == "id_show").nth(n).unwrap().addr;
+    let file = |n: usize| FILES[file_number(at(n))];
     let expected = [
-        std::format!("#1 id_show {:#x}", at(0)),
-        std::format!("#2 id_show {:#x}", at(1)),
-        std::format!("#3 id_show [ext4] {:#x}", at(2)),
+        std::format!("#1 id_show {} {:#x}", file(0), at(0)),
+        std::format!("#2 id_show {} {:#x}", file(1), at(1)),
+        std::format!("#3 id_show [ext4] {} {:#x}", file(2), at(2)),
     ];
     assert_eq!(listed, expected);
 }
@@ -523,6 +524,42 @@ fn functions_without_names_are_known_by_their_lines<T: Target>() {
     assert_eq!(MODULES.len(), world.loaded.len());
 }
 
+fn files_tell_functions_apart<T: Target>() {
+    let mut seen = [0; 2];
+    for seed in 0..if cfg!(miri) { 2 } else { 20 } {
+        let mut world = World::<T>::new(KERNEL, [EXT4, XFS], &mut Random::new(seed));
+        world.load(1).unwrap();
+        let set = (user(&world, OpsFlags::empty()), WhichSet::Filter);
+        for (file, tails) in [
+            (0, ["fs/one.c", "one.c", "*.c", "f?/*"]),
+            (1, ["drivers/net/two.rs", "net/two.rs", "two.rs", "drivers/*"]),
+        ] {
+            for (name, tail) in tails.iter().flat_map(|tail| [("*", tail), ("id_show", tail)]) {
+                let text = std::format!("{name}@{tail}#*");
+                let is_meant = |row: &Row| {
+                    file_number(row.addr) == file && (name == "*" || row.name.split('|').any(|n| n == name))
+                };
+                let mut expected: Vec<usize> =
+                    world.table().into_iter().filter(is_meant).map(|row| row.addr).collect();
+                expected.dedup();
+                if expected.is_empty() {
+                    let refused = world.write(set, &text, Mode::Replace).expect_err(&text);
+                    assert!(matches!(refused.cause, Cause::Select(_)), "{text}");
+                    continue;
+                }
+                seen[file] += 1;
+                assert_eq!(world.write(set, &text, Mode::Replace), Ok(()), "{text}");
+                assert_eq!(world.addrs(set), Some(expected), "{text}");
+            }
+        }
+        for (text, column) in [("id_show@ne.c", 8), ("*@one", 2), ("*@two.rs/", 2)] {
+            let refused = world.write(set, text, Mode::Replace).expect_err(text);
+            assert_eq!(refused.cause, Cause::Select(SelectError::NoFile { column }), "{text}");
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
+}
+
 for_both_machines! {
     words_take_what_they_name
     a_filter_that_is_everything_gives_way_to_what_is_named
@@ -539,4 +576,5 @@ for_both_machines! {
     enabled_functions_are_counted_for_two_graph_users
     globs_take_what_a_search_of_the_list_finds
     functions_without_names_are_known_by_their_lines
+    files_tell_functions_apart
 }

@@ -11,6 +11,7 @@ mod clock;
 mod cpu;
 mod cpus;
 mod descriptors;
+mod guard;
 mod host;
 mod memory;
 mod port;
@@ -25,6 +26,7 @@ pub use cpu::{
     sync_core, wait_for_interrupt,
 };
 pub use cpus::start_cpus;
+pub use guard::{Keys, PTR_AUTH, guards, has_landing_pads};
 pub use host::{command_line, cpus_present, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;
