@@ -185,7 +185,9 @@ impl Names {
     /// A place in the code: `name+0x1c/0x80`, without the size where it is not known.
     pub fn caller(&self, caller: Caller) -> String {
         match caller {
-            Caller::Place(id) => self.places.get(id as usize).map_or_else(|| "?".into(), |text| text.to_string()),
+            Caller::Place(id) => {
+                self.places.get(id as usize).map_or_else(|| "?".into(), |text| text.to_string())
+            }
             Caller::Addr(addr) => match self.at(addr) {
                 None => format!("{addr:#x}"),
                 Some((function, offset)) if function.size == 0 => format!("{}+{offset:#x}", function.name),
