@@ -19,7 +19,7 @@ pub mod select;
 mod track;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};

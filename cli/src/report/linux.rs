@@ -4,7 +4,7 @@
 //! times.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use super::event::{Args, Call, Event, What};
 use super::names::Names;
@@ -64,7 +64,7 @@ impl<R: BufRead> Lines<R> {
         loop {
             bytes.clear();
             // A line may be as long as it likes, but a file without lines is not kept whole.
-            let len = (&mut self.reader as &mut dyn BufRead).take(1 << 16).read_until(b'\n', &mut bytes)?;
+            let len = self.reader.by_ref().take(1 << 16).read_until(b'\n', &mut bytes)?;
             if len == 0 {
                 return Ok(None);
             }

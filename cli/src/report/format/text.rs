@@ -73,6 +73,24 @@ impl Resolve for About<'_> {
     }
 }
 
+fn addr(caller: Option<Caller>) -> Option<usize> {
+    caller.map(|caller| match caller {
+        Caller::Addr(addr) => addr as usize,
+        // `place` knows it.
+        Caller::Place(_) => 0,
+    })
+}
+
+fn enter(call: &Call) -> Kind<'_> {
+    // Text is written by `write_args`, which is asked if there is anything.
+    let args = match &call.args {
+        Args::None => &[][..],
+        Args::Words(words) => words,
+        Args::Text(_) => &[0],
+    };
+    Kind::Entry { func: call.func as usize + 1, depth: call.depth, ret_addr: addr(call.caller), args }
+}
+
 impl<W: Write> Format for Text<W> {
     fn event(&mut self, event: &Event, names: &Names) -> io::Result<()> {
         if self.cpus.len() <= event.cpu as usize {
@@ -83,23 +101,7 @@ impl<W: Write> Format for Text<W> {
             What::Hit { caller, .. } => *caller,
             _ => call.and_then(|call| call.caller),
         };
-        let addr = |caller: Option<Caller>| {
-            caller.map(|caller| match caller {
-                Caller::Addr(addr) => addr as usize,
-                Caller::Place(_) => 0,
-            })
-        };
         let about = About { names, call, caller };
-        let enter = |call: &Call| {
-            // Text is written by `write_args`, which is asked if there is anything.
-            let args = match &call.args {
-                Args::None => &[][..],
-                Args::Words(words) => words,
-                Args::Text(_) => &[0],
-            };
-            // The arguments live in the event.
-            Kind::Entry { func: call.func as usize + 1, depth: call.depth, ret_addr: addr(call.caller), args }
-        };
         let leave = |call: &Call| Kind::Return {
             func: call.func as usize + 1,
             depth: call.depth,
