@@ -42,7 +42,6 @@ pub mod pattern;
 mod platform;
 mod profile;
 mod quiesce;
-pub mod record;
 mod recursion;
 mod regs;
 pub mod ring;

@@ -40,7 +40,11 @@ impl Groups {
     pub(crate) const MAX_MODULES: usize = MAX_GROUPS - 1;
 
     pub(crate) const fn new() -> Self {
-        Self { tables: [const { SiteTable::new() }; MAX_GROUPS], used: AtomicU32::new(1), numbers: AtomicU32::new(0) }
+        Self {
+            tables: [const { SiteTable::new() }; MAX_GROUPS],
+            used: AtomicU32::new(1),
+            numbers: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn kernel(&self) -> &SiteTable {

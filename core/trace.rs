@@ -172,7 +172,8 @@ impl<'t, 'm> Trace<'t, 'm> {
         resolve: &dyn Resolve,
         out: &mut dyn fmt::Write,
     ) -> Result<(), text::Error> {
-        while let Some(printed) = self.next(key, &mut |event, next| printer.event(event, next, resolve, out)) {
+        while let Some(printed) = self.next(key, &mut |event, next| printer.event(event, next, resolve, out))
+        {
             printed?;
         }
         Ok(())
@@ -182,7 +183,12 @@ impl<'t, 'm> Trace<'t, 'm> {
     ///
     /// # Errors
     /// What `out` refuses.
-    pub fn print_hits(&mut self, key: &dyn Key, resolve: &dyn Resolve, out: &mut dyn fmt::Write) -> fmt::Result {
+    pub fn print_hits(
+        &mut self,
+        key: &dyn Key,
+        resolve: &dyn Resolve,
+        out: &mut dyn fmt::Write,
+    ) -> fmt::Result {
         while let Some(printed) = self.next(key, &mut |event, _| text::function_line(event, resolve, out)) {
             printed?;
         }

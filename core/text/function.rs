@@ -13,7 +13,10 @@ use crate::platform::Context;
 /// What stands above the lines. `cpus` is how many CPUs there are, `shown` how many entries are in the buffers, `written` how many have
 /// been.
 pub fn function_header(out: &mut dyn Write, shown: u64, written: u64, cpus: usize) -> fmt::Result {
-    writeln!(out, "# tracer: function\n#\n# entries-in-buffer/entries-written: {shown}/{written}   #P:{cpus}\n#")?;
+    writeln!(
+        out,
+        "# tracer: function\n#\n# entries-in-buffer/entries-written: {shown}/{written}   #P:{cpus}\n#"
+    )?;
     out.write_str(
         "#                                _-----=> irqs-off/BH-disabled
 #                               / _----=> need-resched
@@ -115,14 +118,20 @@ mod tests {
     fn a_hit_looks_as_linux_prints_it() {
         let kind = Kind::Hit { func: 1, parent_ip: 2, context: Context::Task };
         let event = Event { cpu: 1, time_ns: 236_800_215_999, task: Task::new(1, "init"), kind };
-        assert_eq!(line(&event), "            init-1       [001] .....   236.800215: vfs_open <-path_openat?\n");
+        assert_eq!(
+            line(&event),
+            "            init-1       [001] .....   236.800215: vfs_open <-path_openat?\n"
+        );
     }
 
     #[test]
     fn interrupts_losses_and_unknown_tasks_have_their_marks() {
         let kind = Kind::Hit { func: 1, parent_ip: 2, context: Context::Irq };
         let event = Event { cpu: 0, time_ns: 1_000, task: Task::new(7, ""), kind };
-        assert_eq!(line(&event), "           <...>-7       [000] ..h..     0.000001: vfs_open <-path_openat?\n");
+        assert_eq!(
+            line(&event),
+            "           <...>-7       [000] ..h..     0.000001: vfs_open <-path_openat?\n"
+        );
         assert_eq!(line(&Event { kind: Kind::Lost { count: 3 }, ..event }), "CPU:0 [LOST 3 EVENTS]\n");
     }
 }

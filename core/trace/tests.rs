@@ -69,8 +69,11 @@ fn cpus_come_in_the_order_of_time_and_nothing_is_missing() {
         // What is consumed can still be looked at.
         for reading in [Reading::Peek, Reading::Consume, Reading::Peek] {
             let lent = memory.iter_mut().map(Memory::lend);
-            let mut parts: Vec<_> =
-                cpus.iter().zip(lent).map(|((_, b), memory)| Part::new(b, reading, memory).unwrap()).collect();
+            let mut parts: Vec<_> = cpus
+                .iter()
+                .zip(lent)
+                .map(|((_, b), memory)| Part::new(b, reading, memory).unwrap())
+                .collect();
             let mut trace = Trace::new(&mut parts);
             let mut seen = Vec::new();
             let mut refuse = false;

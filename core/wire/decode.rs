@@ -1,10 +1,9 @@
 //! Words to records. Total: any words whatever give records, or an error, and an end.
 
 use super::{
-    Call, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL, KIND_ENTRY,
-    KIND_HIT,
-    KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record, TAG_LONG, TAG_SMALL, TAG_TWO_WORDS, TAG_VALUE,
-    TAG_VOID, TIME_BITS, Who, WireError,
+    Call, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
+    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record, TAG_LONG, TAG_SMALL,
+    TAG_TWO_WORDS, TAG_VALUE, TAG_VOID, TIME_BITS, Who, WireError,
 };
 
 /// What a record is decoded with: the base time and who runs.

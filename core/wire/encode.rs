@@ -2,8 +2,8 @@
 
 use super::{
     Call, Chain, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
-    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, MAX_WORDS, Mark, NO_FUNC,
-    Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
+    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, MAX_WORDS, Mark,
+    NO_FUNC, Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
 };
 
 /// The first word of a call in short, and how many words it has. `None` if it does not fit: then [`encode`].

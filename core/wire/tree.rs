@@ -41,7 +41,8 @@ enum What {
 
 impl Node {
     /// Memory.
-    pub const EMPTY: Self = Self { what: What::Lost(0), extra: Extra { at: 0, len: 0 }, entries: None, next: None };
+    pub const EMPTY: Self =
+        Self { what: What::Lost(0), extra: Extra { at: 0, len: 0 }, entries: None, next: None };
 
     /// Which task called, when, and how deep: of calls only.
     fn call(&self) -> Option<(u32, u64, u32)> {
@@ -107,7 +108,8 @@ impl Line {
             let kind = Kind::Return { func, depth, duration_ns, retval, overrun };
             Some(Event { cpu, time_ns, task: key.task(call.who.task), kind })
         };
-        let other = |time, task, kind| Some(Event { cpu, time_ns: key.time_ns(time), task: key.task(task), kind });
+        let other =
+            |time, task, kind| Some(Event { cpu, time_ns: key.time_ns(time), task: key.task(task), kind });
         match self {
             Self::Entry(call) => [enter(call), None],
             Self::Open(entry) => {
@@ -257,7 +259,8 @@ impl<'m> Tree<'m> {
 
     fn add(&mut self, what: What) -> Result<(), Full> {
         let (at, room) = (self.len, self.nodes.len());
-        *self.nodes.get_mut(at).ok_or(Full { room })? = Node { what, extra: Extra::default(), entries: None, next: None };
+        *self.nodes.get_mut(at).ok_or(Full { room })? =
+            Node { what, extra: Extra::default(), entries: None, next: None };
         self.len += 1;
         if let Some((task, start, depth)) = self.nodes[at].call()
             && self.given.is_none_or(|given| given < start)
@@ -316,7 +319,8 @@ impl<'m> Tree<'m> {
     pub fn close(&mut self) {
         let nodes = &self.nodes[..self.len];
         self.given = nodes.iter().filter_map(Node::time).max().max(self.given);
-        self.reading = Reading { end: self.len, at: 0, next: nodes.first().and_then(|node| node.entries), leaf: false };
+        self.reading =
+            Reading { end: self.len, at: 0, next: nodes.first().and_then(|node| node.entries), leaf: false };
         self.len = 0;
         self.words_used = 0;
     }
