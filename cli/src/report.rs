@@ -114,18 +114,18 @@ pub fn report<R: Read + Seek>(
     let len = reader.seek(SeekFrom::End(0)).map_err(Failure::Read)?;
     let (mut source, cpus, work);
     if linux::is_text(&start) {
-        reader.seek(SeekFrom::Start(0)).map_err(Failure::Read)?;
         work = bar("Reporting", len, progress);
         cpus = 1;
-        source = Source::Text(linux::Lines::new(BufReader::new(reader)));
+        source = Source::Text(linux::Lines::new(BufReader::new(reader)).map_err(Failure::Read)?);
     } else {
         let looking = bar("Looking", len, progress);
         let index = scan::scan(reader, &mut names, &mut problems, &|at| looking.set_position(at));
         let index = index.map_err(Failure::Read)?;
         looking.finish_and_clear();
         if !index.is_trace() {
+            let seems = guess(&start);
             start.truncate(16);
-            return Err(Failure::Foreign(start.clone(), guess(&start)));
+            return Err(Failure::Foreign(start, seems));
         }
         if let Some(image) = kernel {
             names.add_kernel(image, &sites(image), index.slide);

@@ -4,7 +4,7 @@
 //! times.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use super::event::{Args, Call, Event, What};
 use super::names::Names;
@@ -12,12 +12,43 @@ use super::problem::{Problem, Problems};
 use fgraph::text::Task;
 
 /// What a CPU's lines said so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cpu {
     task: u32,
     time: u64,
-    opened: Vec<(u32, u32)>,
+    /// Calls that are open: depth, function, start.
+    opened: Vec<(u32, u32, u64)>,
     irq_begins: bool,
+}
+
+/// The task of a CPU of which no line says who it is.
+const NOBODY: u32 = i32::MAX as u32;
+
+/// When a CPU's time begins if no line says it: what returns first was entered before.
+const INVENTED: u64 = 1_000_000_000_000;
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self { task: NOBODY, time: INVENTED, opened: Vec::new(), irq_begins: false }
+    }
+}
+
+/// Who ran first on each CPU, as the first task switch tells it.
+fn first_tasks(reader: &mut dyn BufRead) -> io::Result<HashMap<u32, u32>> {
+    let mut tasks = HashMap::new();
+    let mut bytes = Vec::new();
+    while { reader.take(1 << 16) }.read_until(b'\n', &mut bytes)? > 0 {
+        let line = String::from_utf8_lossy(&bytes);
+        if let Some((from, _)) = line.split_once(" => ")
+            && let Some((cpu, from)) = from.split_once(") ")
+            && let Ok(cpu) = cpu.trim().parse()
+            && let Some((_, Ok(pid))) = from.trim().rsplit_once('-').map(|(comm, pid)| (comm, pid.parse()))
+        {
+            tasks.entry(cpu).or_insert(pid);
+        }
+        bytes.clear();
+    }
+    Ok(tasks)
 }
 
 /// Which columns there are.
@@ -35,7 +66,6 @@ pub(super) struct Lines<R> {
     columns: Option<Columns>,
     cpus: HashMap<u32, Cpu>,
     number: u64,
-    events: u64,
 }
 
 /// If these bytes are how a file of function_graph text begins.
@@ -48,9 +78,13 @@ pub(super) fn is_text(start: &[u8]) -> bool {
         })
 }
 
-impl<R: BufRead> Lines<R> {
-    pub(super) fn new(reader: R) -> Self {
-        Self { reader, columns: None, cpus: HashMap::new(), number: 0, events: 0 }
+impl<R: BufRead + Seek> Lines<R> {
+    pub(super) fn new(mut reader: R) -> io::Result<Self> {
+        reader.seek(SeekFrom::Start(0))?;
+        let tasks = first_tasks(&mut reader)?;
+        reader.seek(SeekFrom::Start(0))?;
+        let cpus = tasks.into_iter().map(|(cpu, task)| (cpu, Cpu { task, ..Cpu::default() })).collect();
+        Ok(Self { reader, columns: None, cpus, number: 0 })
     }
 
     /// The next event, and how many bytes were read for it.
@@ -74,7 +108,6 @@ impl<R: BufRead> Lines<R> {
             let line = line.trim_end_matches(['\n', '\r']);
             match self.line(line, names) {
                 Ok(Some(event)) => {
-                    self.events += 1;
                     return Ok(Some((event, read)));
                 }
                 Ok(None) => {}
@@ -166,7 +199,7 @@ impl<R: BufRead> Lines<R> {
         let depth = (indent.saturating_sub(if columns.duration { 2 } else { 0 }) / 2) as u32;
         let took = duration_ns(duration);
         if let Some(time) = time {
-            cpu.time = cpu.time.max(time);
+            cpu.time = time;
         }
         let what = cpu.what(body, depth, took, time.is_none(), names).ok_or(())?;
         let time = what.1;
@@ -187,14 +220,20 @@ impl Cpu {
         let now = self.time;
         if let Some(closing) = body.strip_prefix('}') {
             let took = took.unwrap_or(0);
-            let end = self.opened.iter().rposition(|(level, _)| *level <= depth);
-            let open = end.map(|at| self.opened[at]).filter(|(level, _)| *level == depth);
+            let end = self.opened.iter().rposition(|(level, ..)| *level <= depth);
+            let open = end.map(|at| self.opened[at]).filter(|(level, ..)| *level == depth);
             self.opened.truncate(end.map_or(0, |at| at + usize::from(open.is_none())));
+            if let Some((_, _, start)) = open
+                && invent
+            {
+                self.time = now.max(start.saturating_add(took));
+            }
+            let now = self.time;
             let comment = comment(closing)?;
             let mut call = Call::new(0, depth, 0, None);
             let said = annotate(comment, &mut call, names);
             call.func = match (said, open) {
-                ("", Some((_, func))) => func,
+                ("", Some((_, func, _))) => func,
                 ("", None) => return None,
                 (name, _) => names.by_name(name),
             };
@@ -222,11 +261,11 @@ impl Cpu {
             call.args = Args::Text(args.into());
         }
         annotate(comment(rest)?, &mut call, names);
-        while self.opened.last().is_some_and(|(level, _)| *level >= depth) {
+        while self.opened.last().is_some_and(|(level, ..)| *level >= depth) {
             self.opened.pop();
         }
         if opens {
-            self.opened.push((depth, func));
+            self.opened.push((depth, func, now));
             return Some((What::Enter(call), now));
         }
         let took = took.unwrap_or(0);
