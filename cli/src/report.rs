@@ -116,7 +116,7 @@ pub fn report<R: Read + Seek>(
     if linux::is_text(&start) {
         work = bar("Reporting", len, progress);
         cpus = 1;
-        source = Source::Text(linux::Lines::new(BufReader::new(reader)).map_err(Failure::Read)?);
+        source = Source::Text(linux::Lines::new(BufReader::new(reader), &mut names).map_err(Failure::Read)?);
     } else {
         let looking = bar("Looking", len, progress);
         let index = scan::scan(reader, &mut names, &mut problems, &|at| looking.set_position(at));

@@ -34,7 +34,7 @@ impl Default for Cpu {
 }
 
 /// Who ran first on each CPU, as the first task switch tells it.
-fn first_tasks(reader: &mut dyn BufRead) -> io::Result<HashMap<u32, u32>> {
+fn first_tasks(reader: &mut dyn BufRead, names: &mut Names) -> io::Result<HashMap<u32, u32>> {
     let mut tasks = HashMap::new();
     let mut bytes = Vec::new();
     while { reader.take(1 << 16) }.read_until(b'\n', &mut bytes)? > 0 {
@@ -42,7 +42,7 @@ fn first_tasks(reader: &mut dyn BufRead) -> io::Result<HashMap<u32, u32>> {
         if let Some((from, _)) = line.split_once(" => ")
             && let Some((cpu, from)) = from.split_once(") ")
             && let Ok(cpu) = cpu.trim().parse()
-            && let Some((_, Ok(pid))) = from.trim().rsplit_once('-').map(|(comm, pid)| (comm, pid.parse()))
+            && let Some(pid) = named(from, names)
         {
             tasks.entry(cpu).or_insert(pid);
         }
@@ -79,9 +79,9 @@ pub(super) fn is_text(start: &[u8]) -> bool {
 }
 
 impl<R: BufRead + Seek> Lines<R> {
-    pub(super) fn new(mut reader: R) -> io::Result<Self> {
+    pub(super) fn new(mut reader: R, names: &mut Names) -> io::Result<Self> {
         reader.seek(SeekFrom::Start(0))?;
-        let tasks = first_tasks(&mut reader)?;
+        let tasks = first_tasks(&mut reader, names)?;
         reader.seek(SeekFrom::Start(0))?;
         let cpus = tasks.into_iter().map(|(cpu, task)| (cpu, Cpu { task, ..Cpu::default() })).collect();
         Ok(Self { reader, columns: None, cpus, number: 0 })
