@@ -51,7 +51,7 @@ impl<'r, R: Read + Seek> Merged<'r, R> {
                 let mut bytes = vec![0; page.len as usize];
                 self.reader.seek(SeekFrom::Start(page.at))?;
                 self.reader.read_exact(&mut bytes)?;
-                let items = scan::items(&scan::words(&bytes), names);
+                let items = scan::items(&scan::words(&bytes), page.from, names);
                 let mut events = order::events(cpu.cpu, items, &page.openings);
                 for event in &mut events {
                     to_ns(event, self.ticks_per_second);

@@ -20,9 +20,11 @@ pub(super) struct Page {
     pub(super) at: u64,
     pub(super) len: u32,
     pub(super) sequence: u64,
-    /// Ticks: its window begins here, and its last record is from then.
-    pub(super) base: u64,
-    pub(super) last: u64,
+    /// Ticks: what was entered from here on was entered in it.
+    pub(super) from: u64,
+    /// Ticks: when the first call in it was entered, and when the last thing in it happened.
+    first: u64,
+    last: u64,
     /// Records and refusals before it, and records in it.
     before: u64,
     refused: u64,
@@ -31,8 +33,8 @@ pub(super) struct Page {
     pub(super) lost: u64,
     /// Calls that are entered in it and return elsewhere; times in ticks.
     pub(super) openings: Vec<Opening>,
-    /// Calls recorded in it, and where they were entered: moved to the others' `openings`.
-    elsewhere: Vec<(u32, Opening)>,
+    /// Calls recorded in it that may have been entered elsewhere, and on which CPU if that was another.
+    elsewhere: Vec<(Option<u32>, Opening)>,
 }
 
 /// What the first look found.
@@ -79,8 +81,8 @@ pub(super) fn call_of(record: &Record<'_>, names: &mut Names) -> Option<(u32, Ca
 
 /// The records of a page, times in ticks. Calls that were entered elsewhere are so marked; those that have not returned are left out:
 /// they are openings.
-pub(super) fn items(words: &[u64], names: &mut Names) -> Vec<Item> {
-    let Ok((header, records)) = wire::page(words) else { return Vec::new() };
+pub(super) fn items(words: &[u64], from: u64, names: &mut Names) -> Vec<Item> {
+    let Ok((_, records)) = wire::page(words) else { return Vec::new() };
     let mut items = Vec::new();
     for record in records.flatten() {
         match record {
@@ -96,7 +98,7 @@ pub(super) fn items(words: &[u64], names: &mut Names) -> Vec<Item> {
             }
             _ => {
                 let Some((task, call, from_cpu)) = call_of(&record, names) else { continue };
-                let opens_here = from_cpu.is_none() && call.start >= header.base;
+                let opens_here = from_cpu.is_none() && call.start >= from;
                 let time = call.end.unwrap_or(call.start);
                 items.push(Item { task, time, what: What::Leave(call), opens_here });
             }
@@ -288,8 +290,9 @@ impl Index {
             at,
             len: payload.len() as u32,
             sequence: header.sequence,
-            base: header.base,
-            last: header.base,
+            from: 0,
+            first: u64::MAX,
+            last: 0,
             before: header.records,
             refused: header.refused,
             records: 0,
@@ -314,8 +317,11 @@ impl Index {
             }
             let Some((task, call, from_cpu)) = call_of(&record, names) else { continue };
             page.last = page.last.max(call.end.unwrap_or(call.start));
+            if page.first == u64::MAX {
+                page.first = call.start;
+            }
             if call.end.is_none() || from_cpu.is_some() || call.start < header.base {
-                page.elsewhere.push((from_cpu.unwrap_or(cpu), Opening { task, call }));
+                page.elsewhere.push((from_cpu, Opening { task, call }));
             }
         }
         self.cpus = self.cpus.max(cpu + 1);
@@ -331,12 +337,20 @@ impl Index {
             // Of the same page the longest stays.
             pages.sort_by_key(|page| (page.sequence, std::cmp::Reverse(page.len)));
             pages.dedup_by_key(|page| page.sequence);
-            let (mut before, mut refused) = (0, 0);
+            let (mut before, mut refused, mut last) = (0, 0, 0);
             for page in &mut *pages {
                 page.lost = page.before.saturating_sub(before) + page.refused.saturating_sub(refused);
                 (before, refused) = (page.before.saturating_add(page.records), page.refused);
                 self.records += page.records;
-                openings.append(&mut page.elsewhere);
+                // Behind a loss, what was entered before the first call that is there has its opening in what is lost.
+                page.from = if page.lost == 0 { last } else { page.first.max(last) };
+                last = last.max(page.last);
+                let from = page.from;
+                let elsewhere = page.elsewhere.drain(..);
+                let elsewhere = elsewhere.filter(|(from_cpu, Opening { call, .. })| {
+                    from_cpu.is_some() || call.end.is_none() || call.start < from
+                });
+                openings.extend(elsewhere.map(|(from_cpu, opening)| (from_cpu.unwrap_or(*cpu), opening)));
             }
             if let Some(totals) = self.totals.get(cpu) {
                 let lost = totals.records.saturating_sub(before) + totals.refused.saturating_sub(refused);
@@ -346,12 +360,12 @@ impl Index {
         for (cpu, opening) in openings {
             let Some(pages) = self.pages.get_mut(&cpu) else { continue };
             let start = opening.call.start;
-            let mut at = pages.partition_point(|page| page.base <= start).saturating_sub(1);
+            let mut at = pages.partition_point(|page| page.from <= start).saturating_sub(1);
             // In what is missing between two pages: it belongs behind that.
             let gap = pages.get(at + 1).is_some_and(|next| next.lost > 0);
             at += usize::from(gap && pages[at].last < start);
             // Entered before the first page: only its return is seen, if there is one.
-            if pages.first().is_some_and(|first| first.base <= start) || opening.call.end.is_none() {
+            if pages.first().is_some_and(|first| first.from <= start) || opening.call.end.is_none() {
                 pages[at].openings.push(opening);
             }
         }

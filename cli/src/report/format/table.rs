@@ -180,8 +180,8 @@ mod tests {
     fn a_bucket_holds_its_values_and_is_narrow() {
         let mut last = 0;
         for exponent in 0..64 {
-            for part in 0..64 {
-                let value = (1_u64 << exponent) | (part << exponent >> 6);
+            for part in 0..64_u128 {
+                let value = (1_u64 << exponent) | ((part << exponent) >> 6) as u64;
                 let top = largest(bucket(value));
                 assert!(top >= value && top - value <= value / 64 + 1, "{value}: {top}");
                 assert_eq!(bucket(top), bucket(value));
