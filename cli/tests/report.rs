@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::AtomicU64;
 
 use fgraph::Context;
-use fgraph::ring::{Brief, Buffer, Mode, Ring};
-use fgraph::wire::Who;
-use fgraph::wire::file::{
-    Chunks, CpuTotals, Function, FunctionFlags, Kind, MarkName, Meta, TaskName, Writer,
-};
-use fgraph::wire::{self, Mark, Record};
+use fgraph::ring::Mode;
+use fgraph::wire::file::{Chunks, Kind};
+use fgraph::wire::{self, Mark, Record, Who};
+
+#[path = "common/trace.rs"]
+mod trace;
+
+use trace::{Kernel, million};
 
 /// A file that does not stay.
 struct Temporary(PathBuf);
@@ -47,76 +48,8 @@ fn report(file: &str, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// CPUs whose rings are written.
-struct Kernel {
-    rings: Vec<Ring>,
-}
-
-const NAMES: [&str; 5] = [
-    "sys_open",
-    "path_lookup",
-    "_RNvCs1234_7mycrate3foo",
-    "find_inode",
-    "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE",
-];
 const SHOWN: [&str; 5] =
     ["sys_open", "path_lookup", "mycrate::foo", "find_inode", "core::fmt::Formatter::pad"];
-
-impl Kernel {
-    fn new(cpus: usize, page_words: usize, pages: usize, mode: Mode) -> Self {
-        let rings = (0..cpus).map(|cpu| {
-            let words = (0..page_words * pages).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
-            let buffer = Box::leak(Box::new(Buffer::new(cpu as u16, words, page_words, mode).unwrap()));
-            let ring = Ring::new();
-            ring.swap(Some(buffer)).unwrap();
-            ring.on();
-            ring
-        });
-        Self { rings: rings.collect() }
-    }
-
-    fn call(&self, cpu: usize, task: u32, func: u32, depth: u32, times: (u64, u64), retval: u64) {
-        let who = Who { task, context: Context::Task };
-        let (start, end) = times;
-        self.rings[cpu].call(&Brief { func, depth, who, start, end, retval: Some(retval) });
-    }
-
-    /// The trace, as the kernel would send it.
-    fn trace(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut sink = |part: &[u8]| bytes.extend_from_slice(part);
-        let mut writer = Writer::new(&mut sink);
-        writer.meta(&Meta {
-            machine: 62,
-            cpus: self.rings.len() as u32,
-            ticks_per_second: 1_000_000_000,
-            start: 0,
-            wall_ns: 0,
-            slide: 0,
-            kernel: "test",
-        });
-        for (index, name) in (0..).zip(NAMES) {
-            let addr = 0xffff_ffff_8100_0000 + u64::from(index) * 0x40;
-            writer.function(&Function { index, addr, name, module: "", flags: FunctionFlags::empty() });
-        }
-        writer.task(&TaskName { task: 77, comm: *b"door\0\0\0\0\0\0\0\0\0\0\0\0" });
-        writer.task(&TaskName { task: 78, comm: *b"gate\0\0\0\0\0\0\0\0\0\0\0\0" });
-        writer.mark(&MarkName { id: 5, name: "here" });
-        for (cpu, ring) in (0..).zip(&self.rings) {
-            let buffer = ring.buffer().unwrap();
-            let mut copy = vec![0; buffer.page_len()];
-            for sequence in buffer.page_range() {
-                let len = buffer.copy_page(sequence, &mut copy).unwrap();
-                writer.page(&copy[..len]).unwrap();
-            }
-            let counts = buffer.counts();
-            let pages = buffer.page_range().end;
-            writer.totals(&CpuTotals { cpu, records: counts.records, refused: counts.refused, pages });
-        }
-        writer.finish();
-        bytes
-    }
-}
 
 /// A small trace of two CPUs.
 fn small() -> Vec<u8> {
@@ -318,8 +251,7 @@ fn a_damaged_trace_gives_the_rest_and_says_so() {
         })
         .collect();
     assert!(pages.len() > 10);
-    for hit in 0..pages.len() {
-        let (at, len, records) = pages[hit];
+    for (hit, &(at, len, records)) in pages.iter().enumerate() {
         let mut damaged = bytes.clone();
         let place = at + hit * 7 % len.min(200);
         damaged[place] ^= 0x10;
@@ -396,17 +328,7 @@ fn lines_of_text_that_make_no_sense_are_told_and_the_others_are_shown() {
 /// A million calls on four CPUs, nested, with more pages than a buffer of a small machine has.
 #[test]
 fn a_million_calls_are_counted_exactly() {
-    let kernel = Kernel::new(4, 512, 4096, Mode::Overwrite);
-    let mut time = 0;
-    for n in 0..250_000_u64 {
-        let (cpu, start) = ((n % 4) as usize, time);
-        for leaf in 0..3 {
-            kernel.call(cpu, 77 + cpu as u32, 1 + leaf, 1, (time + 10, time + 20), leaf.into());
-            time += 20;
-        }
-        kernel.call(cpu, 77 + cpu as u32, 0, 0, (start, time), 0);
-    }
-    let trace = Temporary::new("million", &kernel.trace());
+    let trace = Temporary::new("million", &million(250_000));
     let (code, out, err) = report(trace.path(), &["--format", "table", "--sort", "name"]);
     assert_eq!((code, err.as_str()), (0, ""));
     for name in ["sys_open", "path_lookup", "find_inode", "mycrate::foo"] {
