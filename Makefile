@@ -177,8 +177,9 @@ fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_R
 	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
 
 .PHONY: bench
-bench: setup-rust ## memory and time of a million sites
+bench: setup-rust ## memory and time of a million sites; a million calls reported
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
+	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
 
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain

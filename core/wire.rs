@@ -51,6 +51,7 @@ use crate::platform::Context;
 
 mod decode;
 mod encode;
+pub mod file;
 pub mod tree;
 
 #[cfg(test)]
