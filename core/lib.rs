@@ -57,6 +57,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 pub mod text;
+pub mod tracefs;
 pub mod unwind;
 mod users;
 pub mod wire;
