@@ -4,11 +4,11 @@
 
 use core::fmt;
 
-use super::tracing::{Action, Shown, TextPlace};
+use super::Refused;
+use super::tracing::{Shown, TextPlace, Tracer};
 use crate::engine::Error;
-use crate::filter_text::FilterLine;
 use crate::profile::ProfileError;
-use crate::words::{List, Mode, Place, WordError};
+use crate::words::{List, Mode, Place};
 
 /// A set of functions that is written as words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,6 @@ pub enum FunctionsError {
         /// How many there can be.
         max: usize,
     },
-    /// No command like it is there to be taken away.
-    NoSuchCommand,
     /// The memory for this was not given.
     NotSupported,
     /// The profiler does not.
@@ -57,7 +55,6 @@ impl fmt::Display for FunctionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooMany { count, max } => write!(f, "there is room for {max}, not for {count}"),
-            Self::NoSuchCommand => f.write_str("no such command is set for these functions"),
             Self::NotSupported => f.write_str("this kernel gave no memory for that"),
             Self::Profile(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
@@ -79,23 +76,15 @@ impl From<ProfileError> for FunctionsError {
     }
 }
 
-/// Why a line with a command was not carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandError {
-    /// Its word takes no function, or is no word.
-    Word(WordError),
-    /// The functions are there, and cannot have the command.
-    Functions(FunctionsError),
-}
-
 /// What the files need of the engine. See the module.
 pub trait Functions: Sync {
-    /// Writes words to a set, all or none. A text without any word makes the empty set with [`Mode::Replace`]; the files know what
-    /// an empty file means and do not ask for that.
+    /// Carries out a text that was written to a set's file: all of it or nothing. With [`Mode::Replace`], a text without any function's
+    /// word makes what an empty file means: everything for a filter, nothing for a notrace set. Words with commands are for
+    /// `set_ftrace_filter` alone; what commands there were stays.
     ///
     /// # Errors
-    /// See [`WordError`].
-    fn write_words(&self, file: FilterFile, text: &str, mode: Mode) -> Result<(), WordError>;
+    /// What is wrong with which word.
+    fn write_words(&self, file: FilterFile, text: &str, mode: Mode) -> Result<(), Refused>;
 
     /// Reads the next bytes of a set. How many; 0 at the end.
     ///
@@ -110,30 +99,6 @@ pub trait Functions: Sync {
 
     /// Reads the next bytes of a list. How many; 0 at the end.
     fn read_list(&self, list: List, place: &mut Place, bytes: &mut [u8]) -> usize;
-
-    /// Sets a command at the functions of a line without `!`, instead of what each of them had of this kind. With a count, it acts so
-    /// often at each function.
-    ///
-    /// # Errors
-    /// See [`CommandError`].
-    fn set_command(
-        &self,
-        line: &FilterLine<'_>,
-        action: Action,
-        count: Option<u64>,
-    ) -> Result<(), CommandError>;
-
-    /// Takes a command away from the functions of a line, whether or not it has a `!`. `counted` says which of them: those with a
-    /// count or those without.
-    ///
-    /// # Errors
-    /// See [`CommandError`]; [`FunctionsError::NoSuchCommand`].
-    fn remove_command(
-        &self,
-        line: &FilterLine<'_>,
-        action: Action,
-        counted: bool,
-    ) -> Result<(), CommandError>;
 
     /// Writes the next command as a line, `func:traceoff:count=3` or `func:traceoff:unlimited`.
     fn next_command(&self, place: &mut TextPlace, out: &mut dyn fmt::Write) -> Shown;
@@ -173,6 +138,12 @@ pub trait Functions: Sync {
 
     /// The option `funcgraph-irqs`, as far as recording goes; the tracer is told too.
     fn set_irqs(&self, on: bool);
+
+    /// Gives a tracer's users what the filter files say, before they are registered. Nothing for [`Tracer::Nop`].
+    ///
+    /// # Errors
+    /// [`FunctionsError::Engine`].
+    fn prepare(&self, tracer: Tracer) -> Result<(), FunctionsError>;
 
     /// Whether the profiler runs (`function_profile_enabled`).
     fn profiles(&self) -> bool;

@@ -301,11 +301,11 @@ pub trait Tracing: Sync {
     /// [`TracingError::NoSuchCpu`], [`TracingError::NotSupported`], [`TracingError::NoMemory`], [`TracingError::Busy`].
     fn snapshot(&self, act: SnapshotAct, cpu: Option<usize>) -> Result<(), TracingError>;
 
-    /// Records a text of a person's own, one line without its end; never empty.
+    /// Records a text of a person's own, one line without its end; never empty. What is too long for a record is cut.
     ///
     /// # Errors
     /// [`TracingError::Off`], [`TracingError::NotSupported`].
-    fn mark(&self, text: &str) -> Result<(), TracingError>;
+    fn mark(&self, text: &[u8]) -> Result<(), TracingError>;
 
     /// Calls `each` with the tasks whose names are known: number and name, in any order.
     fn tasks(&self, each: &mut dyn FnMut(u32, &str));
