@@ -82,6 +82,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         }
         control.phase = Phase::Failed;
         let report = self.sites.kernel().build::<M, P>(source).map_err(Error::Sites)?;
+        self.sites.number(ModuleId::KERNEL);
         self.prepare(ModuleId::KERNEL, trampolines)?;
         control.phase = Phase::Ready { trampolines };
         Ok(report)
@@ -172,6 +173,17 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         }
         drop(section);
         P::preempt_enable();
+    }
+
+    /// The number that a function has in records, by its entry or its site: [`NO_FUNC`](crate::wire::NO_FUNC) if it cannot be
+    /// traced. Any context, on the traced path within a callback.
+    pub fn function_number(&self, func: FuncAddr) -> u32 {
+        self.sites.number_of::<M>(func)
+    }
+
+    /// The function that has a number in records, if its module is still there. Task context.
+    pub fn numbered_function(&self, number: u32) -> Option<FuncAddr> {
+        self.sites.numbered::<M>(number)
     }
 
     /// Whether tracing has stopped for good.

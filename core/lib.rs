@@ -42,7 +42,6 @@ pub mod pattern;
 mod platform;
 mod profile;
 mod quiesce;
-pub mod record;
 mod recursion;
 mod regs;
 pub mod ring;
@@ -57,6 +56,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 pub mod text;
+pub mod trace;
 pub mod tracefs;
 pub mod unwind;
 mod users;
@@ -91,6 +91,8 @@ pub use users::MAX_USERS;
 pub use arch::live::{TrapResume, breakpoint};
 #[cfg(feature = "selftest")]
 pub use arch::selftest;
+#[cfg(feature = "trampolines")]
+pub use arch::tracefs::LiveFunctions;
 #[cfg(feature = "trampolines")]
 pub use arch::tracer;
 

@@ -11,7 +11,7 @@ use static_assertions::const_assert_eq;
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::machine::{Code, Decoded, Hooking, Layout, Layouts, MAX_CODE, Machine, Window};
 use crate::platform::Platform;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, interrupt_point};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, interrupt_point};
 use crate::users::{ALL_SLOTS, Mask, SLOTS};
 
 /// What a site's function needs, and so which trampoline its sled calls.
@@ -269,6 +269,8 @@ pub(crate) struct SiteTable {
     states: AtomicPtr<StateWord>,
     /// Whether functions may be entered at landing pads only.
     guarded: AtomicBool,
+    /// The number of the first function: those of the others follow.
+    first_number: AtomicU32,
     /// 0 until built; then both pointers lead to this many elements that live for ever.
     len: AtomicUsize,
 }
@@ -279,6 +281,7 @@ impl SiteTable {
             entries: AtomicPtr::new(core::ptr::null_mut()),
             states: AtomicPtr::new(core::ptr::null_mut()),
             guarded: AtomicBool::new(false),
+            first_number: AtomicU32::new(0),
             len: AtomicUsize::new(0),
         }
     }
@@ -422,6 +425,24 @@ impl SiteTable {
         // SAFETY: as in `entries`; `StateWord` has the layout of `u64`, and the words are accessed as atomics only from
         // `build`'s release on.
         unsafe { core::slice::from_raw_parts(self.states.load(Ordering::Relaxed), len) }
+    }
+
+    /// The number that the first function has in records.
+    pub(crate) fn first_number(&self) -> u32 {
+        self.first_number.load(Ordering::Relaxed)
+    }
+
+    /// Gives the functions their numbers, before the table is published.
+    pub(crate) fn set_first_number(&self, number: u32) {
+        self.first_number.store(number, Ordering::Relaxed);
+    }
+
+    /// Which of the states is at an address.
+    #[inline]
+    pub(crate) fn index_of_state(&self, word: *const StateWord) -> Option<usize> {
+        let bytes = word.addr().wrapping_sub(self.states.load(Ordering::Relaxed).addr());
+        let index = bytes / size_of::<StateWord>();
+        (index < self.len.load(Ordering::Acquire)).then_some(index)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -6,8 +6,9 @@
 use crate::addr::{FuncAddr, SiteAddr};
 use crate::bits::ones;
 use crate::machine::Machine;
-use crate::site::{SiteTable, State};
+use crate::site::{SiteTable, State, StateWord};
 use crate::sync::{AtomicU32, Ordering};
+use crate::wire::NO_FUNC;
 
 /// A group of sites: the kernel's, or a module's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,13 +31,20 @@ pub(crate) struct Groups {
     tables: [SiteTable; MAX_GROUPS],
     /// Modules that are looked at, one bit each; the kernel always is.
     used: AtomicU32,
+    /// How many functions have a number so far. Those of modules that were removed are not given again, so that what was
+    /// recorded does not change its meaning.
+    numbers: AtomicU32,
 }
 
 impl Groups {
     pub(crate) const MAX_MODULES: usize = MAX_GROUPS - 1;
 
     pub(crate) const fn new() -> Self {
-        Self { tables: [const { SiteTable::new() }; MAX_GROUPS], used: AtomicU32::new(1) }
+        Self {
+            tables: [const { SiteTable::new() }; MAX_GROUPS],
+            used: AtomicU32::new(1),
+            numbers: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn kernel(&self) -> &SiteTable {
@@ -59,8 +67,57 @@ impl Groups {
         (index < MAX_GROUPS as u32).then_some(ModuleId(index as u8))
     }
 
+    /// Gives a table's functions numbers that nobody had before. If there are not so many, they are recorded as
+    /// [`NO_FUNC`](crate::wire::NO_FUNC). Control side.
+    pub(crate) fn number(&self, module: ModuleId) {
+        let table = self.table(module);
+        let first = self.numbers.load(Ordering::Relaxed);
+        let behind = u32::try_from(table.len()).ok().and_then(|len| first.checked_add(len));
+        let behind = behind.filter(|behind| *behind <= NO_FUNC);
+        table.set_first_number(if behind.is_some() { first } else { NO_FUNC });
+        self.numbers.store(behind.unwrap_or(first), Ordering::Relaxed);
+    }
+
+    /// The number of the function whose state this is.
+    #[inline]
+    pub(crate) fn number_of_state(&self, word: *const StateWord) -> u32 {
+        if let Some(index) = self.kernel().index_of_state(word) {
+            return index as u32;
+        }
+        self.number_in_modules(word)
+    }
+
+    #[cold]
+    fn number_in_modules(&self, word: *const StateWord) -> u32 {
+        self.modules()
+            .find_map(|module| self.number_at(module, self.table(module).index_of_state(word)?))
+            .unwrap_or(NO_FUNC)
+    }
+
+    /// The number of a table's function.
+    fn number_at(&self, module: ModuleId, index: usize) -> Option<u32> {
+        let number = self.table(module).first_number().saturating_add(index as u32);
+        (number < NO_FUNC).then_some(number)
+    }
+
+    /// The number of a function that can be traced.
+    pub(crate) fn number_of<M: Machine>(&self, func: FuncAddr) -> u32 {
+        let found = self.find_func::<M>(func);
+        found.and_then(|(module, index)| self.number_at(module, index)).unwrap_or(NO_FUNC)
+    }
+
+    /// The function that has a number, if its module is still there.
+    pub(crate) fn numbered<M: Machine>(&self, number: u32) -> Option<FuncAddr> {
+        self.modules().filter(|_| number < NO_FUNC).find_map(|module| {
+            let table = self.table(module);
+            let index = number.checked_sub(table.first_number())? as usize;
+            (index < table.len()).then(|| M::func(table.addr(index), table.state(index).layout))
+        })
+    }
+
     /// Lets a table that has been built be seen. Control side.
     pub(crate) fn publish(&self, module: ModuleId) {
+        self.number(module);
         self.used.fetch_or(1 << module.0, Ordering::Release);
     }
 

@@ -11,11 +11,15 @@
 //! Called by whoever reads trace records: the `trace` and `trace_pipe` files, the demo kernel's console, the host
 //! tool. Never on the traced path. Nothing here allocates, and nothing here is generic except [`Printer::merged`].
 
+mod function;
 mod page;
 
 use core::fmt::{self, Write};
 use core::iter::Peekable;
 
+use crate::platform::Context;
+
+pub use function::{function_header, function_line};
 use page::{Opening, Page, decimal_digits, lossy};
 
 pub(crate) use page::write_time;
@@ -122,6 +126,15 @@ pub enum Kind<'a> {
         /// How many calls the task could not follow so far, for want of room on its shadow stack.
         overrun: u32,
     },
+    /// A function was called, as the function tracer has it: nothing is known of its return.
+    Hit {
+        /// The function.
+        func: usize,
+        /// Where it was called from.
+        parent_ip: usize,
+        /// How deep in interrupts.
+        context: Context,
+    },
     /// Events that were recorded here and overwritten before they were read.
     Lost {
         /// How many; zero if nobody knows.
@@ -167,6 +180,11 @@ pub trait Resolve {
     /// Writes the place in the code at `addr`, which is seldom the start of a function: `name+0x1c/0x80`.
     fn place(&self, addr: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{addr:#x}")
+    }
+
+    /// Writes the function that calls from `addr`, which is seldom its start: `name`, without the place.
+    fn caller(&self, addr: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name(addr, f)
     }
 
     /// If an interrupt begins with the function at `func`.
@@ -397,6 +415,11 @@ impl<'s> Printer<'s> {
                 page.columns(event)?;
                 page.no_duration()?;
                 page.comment(state.depth, id, data)?;
+            }
+            Kind::Hit { func, parent_ip, .. } => {
+                page.columns(event)?;
+                page.no_duration()?;
+                page.hit(state.depth, func, parent_ip)?;
             }
             Kind::Lost { .. } => {}
         }

@@ -11,6 +11,7 @@
 //! * A filter from which the last function was taken away is nothing, and not everything; writing nothing to it (`echo > file`)
 //!   makes it everything, as ever.
 
+mod engine;
 mod error;
 pub mod functions;
 mod log;
@@ -35,6 +36,7 @@ use log::Log;
 use tracing::Tracing;
 use tree::{Dir, File, Node, Tree};
 
+pub use engine::{EngineFunctions, FilesUsers};
 pub use error::{Cause, FsError, Refused};
 pub use log::LOGGED;
 pub use options::TraceOption;

@@ -37,6 +37,7 @@
 //!         then [returned] [second register] [overrun] [CPU of the entry] [return address], each if flagged; then arguments
 //! kind 4  entry of a call that has not returned: time, [who if SOLO], [return address], arguments
 //! kind 5  mark of a user's own: time, [who if SOLO], data
+//! kind 6  hit of a function, whose return is not recorded: time, [who if SOLO], caller
 //! ```
 //!
 //! Every record but a SOLO one is decoded with the base time and the who that stand before it, and moves the base to its own
@@ -102,6 +103,7 @@ const KIND_TIME: u8 = 2;
 const KIND_CALL: u8 = 3;
 const KIND_ENTRY: u8 = 4;
 const KIND_MARK: u8 = 5;
+const KIND_HIT: u8 = 6;
 
 bitflags::bitflags! {
     /// What a long record has.
@@ -230,6 +232,19 @@ pub struct Mark<'a> {
     pub cut: bool,
 }
 
+/// A function that was entered, and of which nothing more was recorded: the function tracer's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The function, as an index of the site table.
+    pub func: u32,
+    /// Who entered it.
+    pub who: Who,
+    /// When.
+    pub time: u64,
+    /// Where it was called from: the address it will return to.
+    pub parent_ip: u64,
+}
+
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
@@ -239,6 +254,8 @@ pub enum Record<'a> {
     Entry(Entry<'a>),
     /// Something else.
     Mark(Mark<'a>),
+    /// A function was entered.
+    Hit(Hit),
     /// A record of a kind that this version does not know, as it stands. It cannot be written.
     Unknown(&'a [u64]),
 }

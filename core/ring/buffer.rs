@@ -181,6 +181,11 @@ impl Buffer {
         }
     }
 
+    /// How many bytes have been written, headers of pages included, those overwritten since too.
+    pub fn bytes(&self) -> u64 {
+        self.writer.commit.load(Ordering::Relaxed) * size_of::<u64>() as u64
+    }
+
     /// What is done when the buffer is full, from the next page on. A buffer that is changed to stop is full until what it holds
     /// has been consumed or reset.
     pub fn set_mode(&self, mode: Mode) {

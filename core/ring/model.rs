@@ -8,7 +8,7 @@ use super::{Brief, Buffer, Counts, Item, Mode, Ring, RingError};
 use crate::platform::Context;
 use crate::sync::{AtomicU64, Ordering};
 use crate::testing::{Random, keep, keep_all, storm, with_interrupt_at, with_interrupts_at};
-use crate::wire::{Call, Entry, Mark, Record, Who};
+use crate::wire::{Call, Entry, Hit, Mark, Record, Who};
 
 const PAGE: usize = Buffer::MIN_PAGE_WORDS;
 
@@ -77,7 +77,7 @@ impl World {
         let words: [u64; 8] = core::array::from_fn(|_| random.word());
         let mut call = Call::new(id as u32, random.below(40) as u32, who, start, end);
         call.retval = [None, Some(0), Some(1), Some(2), Some(words[0])][random.below(5)];
-        let kind = if self.plain { 0 } else { random.below(12) };
+        let kind = if self.plain { 0 } else { random.below(13) };
         f(match kind {
             0..7 => Record::Call(call),
             7 => Record::Mark(Mark {
@@ -96,6 +96,7 @@ impl World {
                 args: &words[..random.below(9)],
                 cut: random.one_in(2),
             }),
+            9 => Record::Hit(Hit { func: id as u32, who, time: end, parent_ip: words[1] }),
             _ => {
                 call.retval2 = random.one_in(2).then_some(words[2]);
                 call.overrun = random.below(2) as u32;
@@ -151,6 +152,7 @@ impl World {
         let id = match record {
             Record::Call(call) => call.func,
             Record::Entry(entry) => entry.func,
+            Record::Hit(hit) => hit.func,
             Record::Mark(mark) => mark.id,
             Record::Unknown(words) => panic!("unknown record {words:x?}"),
         } as usize;

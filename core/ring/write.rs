@@ -293,6 +293,7 @@ impl Buffer {
             Record::Call(call) => Chain { base: call.end.max(call.start), who: call.who },
             Record::Entry(entry) => Chain { base: entry.time, who: entry.who },
             Record::Mark(mark) => Chain { base: mark.time, who: mark.who },
+            Record::Hit(hit) => Chain { base: hit.time, who: hit.who },
             Record::Unknown(_) => Chain { base: 0, who: Who::NOBODY },
         }
     }

@@ -238,6 +238,17 @@ impl Page<'_> {
         self.out.write_str(" */\n")
     }
 
+    /// A hit between calls is shown like a comment: it has no return to wait for.
+    pub(super) fn hit(&mut self, depth: Option<u32>, func: usize, parent_ip: usize) -> fmt::Result {
+        let resolve = self.resolve;
+        self.indent(depth.filter(|depth| *depth > 0).map_or(0, |depth| depth.saturating_add(1)))?;
+        self.out.write_str("/* ")?;
+        self.foreign(|f| resolve.name(func, f))?;
+        self.out.write_str(" <-")?;
+        self.foreign(|f| resolve.caller(parent_ip, f))?;
+        self.out.write_str(" */\n")
+    }
+
     fn caller(&mut self, addr: usize) -> fmt::Result {
         let resolve = self.resolve;
         self.out.write_str(" <-")?;

@@ -1,9 +1,9 @@
 //! Words to records. Total: any words whatever give records, or an error, and an end.
 
 use super::{
-    Call, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, KIND_CALL, KIND_ENTRY,
-    KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record, TAG_LONG, TAG_SMALL, TAG_TWO_WORDS, TAG_VALUE,
-    TAG_VOID, TIME_BITS, Who, WireError,
+    Call, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
+    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record, TAG_LONG, TAG_SMALL,
+    TAG_TWO_WORDS, TAG_VALUE, TAG_VOID, TIME_BITS, Who, WireError,
 };
 
 /// What a record is decoded with: the base time and who runs.
@@ -67,7 +67,7 @@ impl Chain {
                         let delta = (second >> 32) as u32 as i32;
                         self.base = self.base.wrapping_add_signed(delta.into());
                     }
-                    KIND_TIME | KIND_ENTRY | KIND_MARK => self.base = second,
+                    KIND_TIME | KIND_ENTRY | KIND_MARK | KIND_HIT => self.base = second,
                     _ => {}
                 }
             }
@@ -136,6 +136,11 @@ impl<'a> Decoder<'a> {
                 let time = fields.one()?;
                 let who = if solo { Who::from_word(fields.one()?) } else { self.chain.who };
                 Ok(Record::Mark(Mark { id: head.number, who, time, data: fields.rest(), cut }))
+            }
+            KIND_HIT => {
+                let time = fields.one()?;
+                let who = if solo { Who::from_word(fields.one()?) } else { self.chain.who };
+                Ok(Record::Hit(Hit { func: head.number, who, time, parent_ip: fields.one()? }))
             }
             _ => Ok(Record::Unknown(words)),
         }

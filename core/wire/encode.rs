@@ -1,9 +1,9 @@
 //! Records to words. On the traced path: nothing here allocates or panics.
 
 use super::{
-    Call, Chain, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, KIND_CALL,
-    KIND_ENTRY, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, MAX_WORDS, Mark, NO_FUNC,
-    Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
+    Call, Chain, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
+    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, MAX_WORDS, Mark,
+    NO_FUNC, Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
 };
 
 /// The first word of a call in short, and how many words it has. `None` if it does not fit: then [`encode`].
@@ -142,6 +142,18 @@ impl Out<'_> {
         self.end(at);
     }
 
+    fn hit(&mut self, hit: &Hit, solo: bool) {
+        let mut has = Has::empty();
+        has.set(Has::SOLO, solo);
+        let at = self.begin(KIND_HIT, has, hit.func, 0);
+        self.put(hit.time);
+        if solo {
+            self.put(hit.who.word());
+        }
+        self.put(hit.parent_ip);
+        self.end(at);
+    }
+
     fn mark(&mut self, mark: &Mark<'_>, solo: bool) {
         let mut has = Has::empty();
         has.set(Has::SOLO, solo);
@@ -164,6 +176,7 @@ pub(crate) fn encode(record: &Record<'_>, chain: Option<&mut Chain>, words: &mut
         Record::Call(call) => call.who,
         Record::Entry(entry) => entry.who,
         Record::Mark(mark) => mark.who,
+        Record::Hit(hit) => hit.who,
         Record::Unknown(_) => return 0,
     };
     let mut chain = chain;
@@ -186,6 +199,12 @@ pub(crate) fn encode(record: &Record<'_>, chain: Option<&mut Chain>, words: &mut
             out.mark(mark, solo);
             if let Some(chain) = chain {
                 chain.base = mark.time;
+            }
+        }
+        Record::Hit(hit) => {
+            out.hit(hit, solo);
+            if let Some(chain) = chain {
+                chain.base = hit.time;
             }
         }
         Record::Unknown(_) => {}

@@ -9,15 +9,21 @@
 //! What was lost takes no line with it: a call whose children are lost is a leaf, and children without a parent stand alone. A call
 //! that was entered before the last batch of lines was given has its exit only: its opening could not be shown then.
 
-use core::iter::from_fn;
-
-use super::{Call, Entry, Mark, Record, Who};
+use super::{Call, Entry, Hit, MAX_DATA, Mark, Record, Who};
 use crate::text::{Event, Kind, Task};
 
-/// What a [`Tree`] keeps of one record. Arguments and data are left out.
+/// Where in a [`Tree`]'s words the arguments of a call stand, or the data of a mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    at: u32,
+    len: u32,
+}
+
+/// What a [`Tree`] keeps of one record.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     what: What,
+    extra: Extra,
     /// The first of the nodes whose lines of entry go before this one's own line, in their order; and the next of those after this.
     entries: Option<usize>,
     next: Option<usize>,
@@ -29,19 +35,21 @@ enum What {
     /// Entered, and not left.
     Open(Entry<'static>),
     Mark(Mark<'static>),
+    Hit(Hit),
     Lost(u64),
 }
 
 impl Node {
     /// Memory.
-    pub const EMPTY: Self = Self { what: What::Lost(0), entries: None, next: None };
+    pub const EMPTY: Self =
+        Self { what: What::Lost(0), extra: Extra { at: 0, len: 0 }, entries: None, next: None };
 
     /// Which task called, when, and how deep: of calls only.
     fn call(&self) -> Option<(u32, u64, u32)> {
         match &self.what {
             What::Call(call) => Some((call.who.task, call.start, call.depth)),
             What::Open(entry) => Some((entry.who.task, entry.time, entry.depth)),
-            What::Mark(_) | What::Lost(_) => None,
+            What::Mark(_) | What::Hit(_) | What::Lost(_) => None,
         }
     }
 
@@ -51,6 +59,7 @@ impl Node {
             What::Call(call) => Some(call.end),
             What::Open(_) | What::Lost(_) => None,
             What::Mark(mark) => Some(mark.time),
+            What::Hit(hit) => Some(hit.time),
         }
     }
 }
@@ -68,32 +77,40 @@ pub enum Line {
     Exit(Call<'static>),
     /// Something else.
     Mark(Mark<'static>),
+    /// A function was entered, and nothing more is known.
+    Hit(Hit),
     /// So many records are missing.
     Lost(u64),
 }
 
 impl Line {
-    /// The line as events for [`Printer`](crate::text::Printer): a leaf is two, all others one. `addr` gives functions their
-    /// addresses, `task` gives tasks their names; `cpu` is whose records these are.
-    pub fn events(
+    /// The line as events for [`Printer`](crate::text::Printer): a leaf is two, all others one. `cpu` is whose records these are,
+    /// `extra` what [`Tree::extra`] says, `room` where it is put for the event.
+    pub fn events<'r>(
         &self,
         cpu: u32,
-        addr: &dyn Fn(u32) -> usize,
-        task: &dyn Fn(u32) -> Task,
-    ) -> impl Iterator<Item = Event<'static>> {
-        let begin = |who: Who, func, depth, time_ns, ret_addr: Option<u64>| {
+        key: &dyn Key,
+        extra: &[u64],
+        room: &'r mut ExtraRoom,
+    ) -> [Option<Event<'r>>; 2] {
+        let (args, data) = room.fill(extra);
+        let begin = |who: Who, func, depth, time, ret_addr: Option<u64>| {
             let ret_addr = ret_addr.map(|addr| addr as usize);
-            let kind = Kind::Entry { func: addr(func), depth, ret_addr, args: &[] };
-            Some(Event { cpu, time_ns, task: task(who.task), kind })
+            let kind = Kind::Entry { func: key.addr(func), depth, ret_addr, args };
+            Some(Event { cpu, time_ns: key.time_ns(time), task: key.task(who.task), kind })
         };
         let enter = |call: &Call<'static>| begin(call.who, call.func, call.depth, call.start, call.ret_addr);
         let end = |call: &Call<'static>| {
             let retval = [call.retval.unwrap_or(0) as usize, call.retval2.unwrap_or(0) as usize];
-            let (func, depth, overrun) = (addr(call.func), call.depth, call.overrun);
-            let kind = Kind::Return { func, depth, duration_ns: call.end - call.start, retval, overrun };
-            Some(Event { cpu, time_ns: call.end, task: task(call.who.task), kind })
+            let (func, depth, overrun) = (key.addr(call.func), call.depth, call.overrun);
+            let time_ns = key.time_ns(call.end);
+            let duration_ns = time_ns.saturating_sub(key.time_ns(call.start));
+            let kind = Kind::Return { func, depth, duration_ns, retval, overrun };
+            Some(Event { cpu, time_ns, task: key.task(call.who.task), kind })
         };
-        let [first, second] = match self {
+        let other =
+            |time, task, kind| Some(Event { cpu, time_ns: key.time_ns(time), task: key.task(task), kind });
+        match self {
             Self::Entry(call) => [enter(call), None],
             Self::Open(entry) => {
                 [begin(entry.who, entry.func, entry.depth, entry.time, entry.ret_addr), None]
@@ -101,16 +118,54 @@ impl Line {
             Self::Leaf(call) => [enter(call), end(call)],
             Self::Exit(call) => [end(call), None],
             Self::Mark(mark) => {
-                let kind = Kind::Comment { event: mark.id, data: &[] };
-                [Some(Event { cpu, time_ns: mark.time, task: task(mark.who.task), kind }), None]
+                [other(mark.time, mark.who.task, Kind::Comment { event: mark.id, data }), None]
+            }
+            Self::Hit(hit) => {
+                let (parent_ip, context) = (hit.parent_ip as usize, hit.who.context);
+                let kind = Kind::Hit { func: key.addr(hit.func), parent_ip, context };
+                [other(hit.time, hit.who.task, kind), None]
             }
             // The printer shows no time for it.
-            Self::Lost(count) => {
-                let kind = Kind::Lost { count: *count };
-                [Some(Event { cpu, time_ns: 0, task: task(0), kind }), None]
-            }
-        };
-        first.into_iter().chain(second)
+            Self::Lost(count) => [other(0, 0, Kind::Lost { count: *count }), None],
+        }
+    }
+}
+
+/// Room for what a line has beside itself, as [`Event`] wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtraRoom {
+    words: [usize; MAX_DATA],
+    bytes: [u8; MAX_DATA * 8],
+}
+
+impl ExtraRoom {
+    /// Empty room.
+    pub const NEW: Self = Self { words: [0; MAX_DATA], bytes: [0; MAX_DATA * 8] };
+
+    /// The words, and their bytes: text ends before its first zero.
+    fn fill(&mut self, extra: &[u64]) -> (&[usize], &[u8]) {
+        let len = extra.len().min(MAX_DATA);
+        for (index, &word) in extra.iter().take(len).enumerate() {
+            self.words[index] = word as usize;
+            self.bytes[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        let bytes = &self.bytes[..len * 8];
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        (&self.words[..len], &bytes[..end])
+    }
+}
+
+/// What the numbers in records stand for.
+pub trait Key {
+    /// The address of the function that has this number, or the number if nobody knows any more.
+    fn addr(&self, func: u32) -> usize;
+
+    /// A task's name.
+    fn task(&self, number: u32) -> Task;
+
+    /// Nanoseconds of a time, which is in the clock's unit.
+    fn time_ns(&self, time: u64) -> u64 {
+        time
     }
 }
 
@@ -134,19 +189,48 @@ impl core::error::Error for Full {}
 pub struct Tree<'m> {
     nodes: &'m mut [Node],
     len: usize,
+    words: &'m mut [u64],
+    words_used: usize,
     /// The time of the last line that was given. What was entered before has had its chance.
     given: Option<u64>,
+    reading: Reading,
 }
 
 impl<'m> Tree<'m> {
-    /// A tree over lent memory. The more nodes, the longer a call may be and still have its opening shown.
+    /// A tree over lent memory. The more nodes, the longer a call may be and still have its opening shown. Without
+    /// [`with_words`](Self::with_words) arguments and data are left out.
     pub fn new(nodes: &'m mut [Node]) -> Self {
-        Self { nodes, len: 0, given: None }
+        let reading = Reading { end: 0, at: 0, next: None, leaf: false };
+        Self { nodes, len: 0, words: &mut [], words_used: 0, given: None, reading }
+    }
+
+    /// The same with room for arguments of calls and data of marks; those that find none are left out.
+    pub fn with_words(self, words: &'m mut [u64]) -> Self {
+        Self { words, ..self }
+    }
+
+    /// The arguments or the data of a line of the batch that was closed last.
+    pub fn extra(&self, extra: Extra) -> &[u64] {
+        let at = extra.at as usize;
+        self.words.get(at..at + extra.len as usize).unwrap_or(&[])
+    }
+
+    fn keep(&mut self, words: &[u64]) -> Extra {
+        let at = self.words_used;
+        let Some(place) = self.words.get_mut(at..at + words.len()) else { return Extra::default() };
+        place.copy_from_slice(words);
+        self.words_used += words.len();
+        Extra { at: at as u32, len: words.len() as u32 }
     }
 
     /// How many records there are.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// If there is no room for another record.
+    pub fn is_full(&self) -> bool {
+        self.len == self.nodes.len()
     }
 
     /// If there are no records.
@@ -156,12 +240,16 @@ impl<'m> Tree<'m> {
 
     /// Adds the next record. Those of unknown kinds are left out. Entries, of calls that have not returned, come last.
     pub fn push(&mut self, record: &Record<'_>) -> Result<(), Full> {
-        self.add(match *record {
-            Record::Call(call) => What::Call(Call { args: &[], ..call }),
-            Record::Entry(entry) => What::Open(Entry { args: &[], ..entry }),
-            Record::Mark(mark) => What::Mark(Mark { data: &[], ..mark }),
+        let (what, words): (_, &[u64]) = match *record {
+            Record::Call(call) => (What::Call(Call { args: &[], ..call }), call.args),
+            Record::Entry(entry) => (What::Open(Entry { args: &[], ..entry }), entry.args),
+            Record::Mark(mark) => (What::Mark(Mark { data: &[], ..mark }), mark.data),
+            Record::Hit(hit) => (What::Hit(hit), &[]),
             Record::Unknown(_) => return Ok(()),
-        })
+        };
+        self.add(what)?;
+        self.nodes[self.len - 1].extra = self.keep(words);
+        Ok(())
     }
 
     /// Says that so many records are missing here.
@@ -171,7 +259,8 @@ impl<'m> Tree<'m> {
 
     fn add(&mut self, what: What) -> Result<(), Full> {
         let (at, room) = (self.len, self.nodes.len());
-        *self.nodes.get_mut(at).ok_or(Full { room })? = Node { what, entries: None, next: None };
+        *self.nodes.get_mut(at).ok_or(Full { room })? =
+            Node { what, extra: Extra::default(), entries: None, next: None };
         self.len += 1;
         if let Some((task, start, depth)) = self.nodes[at].call()
             && self.given.is_none_or(|given| given < start)
@@ -222,41 +311,63 @@ impl<'m> Tree<'m> {
 
     /// The lines of what has been pushed, in order; forgets it. What is pushed afterwards goes on from there.
     pub fn lines(&mut self) -> impl Iterator<Item = Line> {
+        self.close();
+        core::iter::from_fn(|| self.next_line().map(|(line, _)| line))
+    }
+
+    /// Ends a batch: the lines of what has been pushed come from [`next_line`](Self::next_line), to the last, before more is pushed.
+    pub fn close(&mut self) {
         let nodes = &self.nodes[..self.len];
         self.given = nodes.iter().filter_map(Node::time).max().max(self.given);
+        self.reading =
+            Reading { end: self.len, at: 0, next: nodes.first().and_then(|node| node.entries), leaf: false };
         self.len = 0;
-        let mut at = 0;
-        // The rest of what is entered before the line of `at`.
-        let mut next = nodes.first().and_then(|node| node.entries);
-        let mut leaf = false;
-        from_fn(move || {
-            loop {
-                if let Some(index) = next {
-                    let node = nodes.get(index)?;
-                    next = node.next;
-                    match node.what {
-                        // Its exit comes next: one line for both.
-                        What::Call(_) if index == at && next.is_none() => leaf = true,
-                        What::Call(call) => return Some(Line::Entry(call)),
-                        What::Open(entry) => return Some(Line::Open(entry)),
-                        What::Mark(_) | What::Lost(_) => {}
-                    }
-                    continue;
-                }
-                let node = nodes.get(at)?;
-                at += 1;
-                next = nodes.get(at).and_then(|node| node.entries);
-                return Some(match node.what {
-                    What::Call(call) if core::mem::take(&mut leaf) => Line::Leaf(call),
-                    What::Call(call) => Line::Exit(call),
-                    What::Mark(mark) => Line::Mark(mark),
-                    What::Lost(count) => Line::Lost(count),
-                    // Its line was the one of its entry.
-                    What::Open(_) => continue,
-                });
-            }
-        })
+        self.words_used = 0;
     }
+
+    /// The next line of the batch that was closed last, and what [`extra`](Self::extra) shows more of it.
+    pub fn next_line(&mut self) -> Option<(Line, Extra)> {
+        let nodes = &self.nodes[..self.reading.end];
+        let Reading { at, next, leaf, .. } = &mut self.reading;
+        loop {
+            if let Some(index) = *next {
+                let node = nodes.get(index)?;
+                *next = node.next;
+                match node.what {
+                    // Its exit comes next: one line for both.
+                    What::Call(_) if index == *at && next.is_none() => *leaf = true,
+                    What::Call(call) => return Some((Line::Entry(call), node.extra)),
+                    What::Open(entry) => return Some((Line::Open(entry), node.extra)),
+                    What::Mark(_) | What::Hit(_) | What::Lost(_) => {}
+                }
+                continue;
+            }
+            let node = nodes.get(*at)?;
+            *at += 1;
+            *next = nodes.get(*at).and_then(|node| node.entries);
+            let line = match node.what {
+                What::Call(call) if core::mem::take(leaf) => Line::Leaf(call),
+                What::Call(call) => Line::Exit(call),
+                What::Mark(mark) => Line::Mark(mark),
+                What::Hit(hit) => Line::Hit(hit),
+                What::Lost(count) => Line::Lost(count),
+                // Its line was the one of its entry.
+                What::Open(_) => continue,
+            };
+            return Some((line, node.extra));
+        }
+    }
+}
+
+/// How far the lines of a batch have been given.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// Nodes of the batch.
+    end: usize,
+    /// The node whose own line comes next, behind the rest of those that are entered before it.
+    at: usize,
+    next: Option<usize>,
+    leaf: bool,
 }
 
 #[cfg(test)]

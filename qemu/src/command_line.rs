@@ -6,6 +6,7 @@
 //! | `test` | all boot tests |
 //! | `case=NAME` | the boot tests of that name |
 //! | `long` | nothing of its own: boot tests take many more samples where they take any |
+//! | `bench` | measurements of what a traced call costs |
 //! | `selfcheck` | the check of this kernel itself, without the tracer |
 //! | `crash=KIND` | one deliberate disaster, see [`Crash`] |
 //! | `classic` | no command: the tracer replaces return addresses although it could do without |
@@ -23,6 +24,8 @@ pub enum Command<'a> {
     Test,
     /// The boot tests of this name.
     Case(&'a str),
+    /// What a traced call costs.
+    Bench,
     /// The kernel's check of itself.
     SelfCheck,
     /// A deliberate disaster.
@@ -79,6 +82,7 @@ fn parse_word(word: &str) -> Result<Command<'_>, Error<'_>> {
     Ok(match (word, word.split_once('=')) {
         ("demo", _) => Command::Demo,
         ("test", _) => Command::Test,
+        ("bench", _) => Command::Bench,
         ("selfcheck", _) => Command::SelfCheck,
         (_, Some(("case", name))) if !name.is_empty() => Command::Case(name),
         (_, Some(("crash", kind))) => Command::Crash(Crash::by_name(kind).ok_or(Error::UnknownWord(word))?),

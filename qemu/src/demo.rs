@@ -1,14 +1,14 @@
 //! The demo: the kernel unpacks its initrd while the function_graph tracer watches every function, and the console shows
 //! what happened.
 
-use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-use fgraph::record::Record;
 use fgraph::text::{CpuState, Event, Kind, Options, Printer};
+use fgraph::trace::Reading;
 use fgraph::{FgraphOps, Filter, tracer};
 
 use crate::{
+    buffers::{self, Key},
     console::{print, println},
     machine::{self, Exit},
     percpu::MAX_CPUS,
@@ -20,8 +20,8 @@ use crate::{
 /// Timer interrupts a second: often enough that a switch in the middle of a call can be seen.
 const TICK_HZ: u32 = 1000;
 
-/// Records kept for each CPU.
-const RECORDS: usize = 32 * 1024;
+/// Memory for each CPU's records.
+const BUFFER_KB: usize = 512;
 
 /// Lines shown of the beginning, and around a preemption.
 const LINES_SHOWN: usize = 64;
@@ -69,10 +69,8 @@ pub fn run() -> Exit {
     if let Err(error) = tracing::symbols() {
         println!("fgraph: no function names: {error}");
     }
-    for cpu in 0..MAX_CPUS {
-        let records: Vec<Record> = (0..RECORDS).map(|_| Record::new()).collect();
-        tracer::log(cpu).give(Box::leak(records.into_boxed_slice()));
-    }
+    buffers::make(BUFFER_KB);
+    buffers::switch(true);
 
     machine::timer_set_hz(TICK_HZ);
     if let Err(error) = fgraph::register_ftrace_graph(&GRAPH) {
@@ -92,9 +90,11 @@ pub fn run() -> Exit {
         report.sites, report.notrace
     );
     println!("sites patched   {patched:>8}");
-    println!("calls traced    {:>8}   ({} returned while the tracer was on)", figures.calls, figures.returns);
+    println!("calls traced    {:>8}", figures.calls);
     println!("deepest nesting {:>8}", figures.deepest);
     println!("lost records    {:>8}", figures.lost);
+    let tenths = figures.bytes * 10 / figures.calls.max(1);
+    println!("bytes recorded  {:>8}   ({}.{} a call)", figures.bytes, tenths / 10, tenths % 10);
     if let Some(trouble) = result.trouble {
         println!("the workload failed: {trouble}");
         return Exit::Failed;
@@ -111,13 +111,13 @@ fn print_all(out: &mut dyn fmt::Write, header: bool) {
     let mut cpus = [const { CpuState::NEW }; MAX_CPUS];
     let options = Options::default() | Options::PROC | Options::RETVAL | Options::RETVAL_HEX;
     let mut printer = Printer::new(options, &mut cpus);
-    let mut logs: [_; MAX_CPUS] =
-        core::array::from_fn(|cpu| tracer::log(cpu).events(cpu as u32, &tracing::task_of).peekable());
     // The console takes everything.
     if header {
         let _ = printer.header(out);
     }
-    let _ = printer.merged(&mut logs, &Names, out);
+    buffers::with_trace(Reading::Peek, |trace| {
+        let _ = trace.print(&mut printer, &Key, &Names, out);
+    });
 }
 
 /// Shows the beginning of the graph and the first preemption of the workload in it.
@@ -145,22 +145,28 @@ fn show_graph() {
 /// wait do it a few calls below their first.
 fn line_of_preemption() -> Option<usize> {
     const DEEP: u32 = 5;
-    let mut events = tracer::log(0).events(0, &tracing::task_of).peekable();
     let mut lines = Lines(4);
     let mut cpus = [const { CpuState::NEW }; MAX_CPUS];
     let mut printer = Printer::new(Options::default(), &mut cpus);
     let mut before: Option<(u32, u32)> = None;
-    // The events up to there, printed without showing them.
-    while let Some(event) = events.next() {
-        let (pid, depth) = (event.task.pid, event_depth(&event));
-        let preempted = before.is_some_and(|(before, depth)| before != pid && depth >= DEEP);
-        if preempted && lines.0 > LINES_SHOWN {
-            return Some(lines.0);
-        }
-        before = Some((pid, depth));
-        let _ = printer.event(&event, events.peek(), &Names, &mut lines);
-    }
-    None
+    let mut found = None;
+    buffers::with_trace(Reading::Peek, |trace| {
+        // The events up to there, printed without showing them.
+        let mut each = |event: &Event<'_>, next: Option<&Event<'_>>| {
+            if event.cpu != 0 {
+                return printer.event(event, next, &Names, &mut lines);
+            }
+            let (pid, depth) = (event.task.pid, event_depth(event));
+            let preempted = before.is_some_and(|(before, depth)| before != pid && depth >= DEEP);
+            if preempted && found.is_none() && lines.0 > LINES_SHOWN {
+                found = Some(lines.0);
+            }
+            before = Some((pid, depth));
+            printer.event(event, next, &Names, &mut lines)
+        };
+        while trace.next(&Key, &mut each).is_some() {}
+    });
+    found
 }
 
 fn event_depth(event: &Event<'_>) -> u32 {
@@ -170,31 +176,33 @@ fn event_depth(event: &Event<'_>) -> u32 {
     }
 }
 
-/// Figures over all logs.
+/// Figures over all buffers.
+#[derive(Default)]
 struct Figures {
-    calls: usize,
-    returns: usize,
+    calls: u64,
     deepest: u32,
-    lost: usize,
+    lost: u64,
+    bytes: u64,
 }
 
 impl Figures {
     fn new() -> Self {
-        let mut figures = Self { calls: 0, returns: 0, deepest: 0, lost: 0 };
-        for cpu in 0..MAX_CPUS {
-            let log = tracer::log(cpu);
-            figures.lost += log.counts().1;
-            for event in log.events(cpu as u32, &tracing::task_of) {
+        let mut figures = Self::default();
+        buffers::with_trace(Reading::Peek, |trace| {
+            let mut each = |event: &Event<'_>, _: Option<&Event<'_>>| {
                 match event.kind {
-                    Kind::Entry { depth, .. } => {
+                    Kind::Return { depth, .. } => {
                         figures.calls += 1;
                         figures.deepest = figures.deepest.max(depth + 1);
                     }
-                    Kind::Return { .. } => figures.returns += 1,
+                    Kind::Lost { count } => figures.lost += count,
                     _ => {}
                 }
-            }
-        }
+                Ok::<(), ()>(())
+            };
+            while trace.next(&Key, &mut each).is_some() {}
+        });
+        figures.bytes = buffers::all().map(|buffer| buffer.bytes()).sum();
         figures
     }
 }

@@ -26,6 +26,10 @@ extern crate alloc;
 #[cfg(target_os = "none")]
 mod backtrace;
 #[cfg(target_os = "none")]
+mod bench;
+#[cfg(target_os = "none")]
+mod buffers;
+#[cfg(target_os = "none")]
 mod cases;
 #[cfg(target_os = "none")]
 mod command_line;

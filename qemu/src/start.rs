@@ -3,7 +3,7 @@
 use fgraph::Hooking;
 
 use crate::{
-    cases, command_line,
+    bench, cases, command_line,
     console::println,
     crash, demo, heap,
     machine::{self, Exit},
@@ -39,6 +39,7 @@ fn main() {
         Ok(command_line::Command::Demo) => demo::run(),
         Ok(command_line::Command::Test) => cases::run(None),
         Ok(command_line::Command::Case(name)) => cases::run(Some(name)),
+        Ok(command_line::Command::Bench) => bench::run_all(),
         Ok(command_line::Command::SelfCheck) => selfcheck::run(),
         Ok(command_line::Command::Crash(crash)) => crash::run(crash),
         Err(error) => {

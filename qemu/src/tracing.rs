@@ -109,6 +109,13 @@ impl Resolve for Names {
         }
     }
 
+    fn caller(&self, addr: usize, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match symbols().ok().and_then(|symbols| symbols.by_address(addr as u64)) {
+            Some(symbol) => write!(f, "{}", symbol.demangled()),
+            None => write!(f, "{addr:#x}"),
+        }
+    }
+
     fn is_irq_entry(&self, func: usize) -> bool {
         func == sched::tick as *const () as usize
     }

@@ -63,7 +63,7 @@ fn plain(line: &Line) -> (bool, bool, u32) {
         Line::Open(entry) => (true, false, entry.func),
         Line::Leaf(call) => (true, true, call.func),
         Line::Exit(call) => (false, true, call.func),
-        Line::Mark(_) | Line::Lost(_) => panic!("none was pushed"),
+        Line::Mark(_) | Line::Hit(_) | Line::Lost(_) => panic!("none was pushed"),
     }
 }
 
@@ -184,10 +184,19 @@ fn the_text_of_a_small_trace() {
     for record in &records {
         tree.push(record).unwrap();
     }
-    let task = |pid| Task::new(pid, "t");
-    let addr = |func: u32| func as usize * 16;
+    struct Plain;
+    impl Key for Plain {
+        fn addr(&self, func: u32) -> usize {
+            func as usize * 16
+        }
+        fn task(&self, number: u32) -> Task {
+            Task::new(number, "t")
+        }
+    }
     let lines: Vec<_> = tree.lines().collect();
-    let events: Vec<_> = lines.iter().flat_map(|line| line.events(0, &addr, &task)).collect();
+    let mut rooms = vec![ExtraRoom::NEW; lines.len()];
+    let events = lines.iter().zip(&mut rooms).flat_map(|(line, room)| line.events(0, &Plain, &[], room));
+    let events: Vec<_> = events.flatten().collect();
     let (mut states, mut text) = ([CpuState::NEW], String::new());
     let mut printer = Printer::new(Options::default(), &mut states);
     for (i, event) in events.iter().enumerate() {

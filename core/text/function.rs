@@ -1,0 +1,137 @@
+//! Hits of functions as text, in the layout that the function tracer has.
+//!
+//! ```text
+//!             init-1       [001] ..h..   236.800215: vfs_open <-path_openat
+//! ```
+
+use core::fmt::{self, Write};
+
+use super::page::lossy;
+use super::{Event, Kind, Resolve};
+use crate::platform::Context;
+
+/// What stands above the lines. `cpus` is how many CPUs there are, `shown` how many entries are in the buffers, `written` how many have
+/// been.
+pub fn function_header(out: &mut dyn Write, shown: u64, written: u64, cpus: usize) -> fmt::Result {
+    writeln!(
+        out,
+        "# tracer: function\n#\n# entries-in-buffer/entries-written: {shown}/{written}   #P:{cpus}\n#"
+    )?;
+    out.write_str(
+        "#                                _-----=> irqs-off/BH-disabled
+#                               / _----=> need-resched
+#                              | / _---=> hardirq/softirq
+#                              || / _--=> preempt-depth
+#                              ||| / _-=> migrate-disable
+#                              |||| /     delay
+#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+#              | |         |   |||||     |         |
+",
+    )
+}
+
+/// Writes an event's line; of calls that have two, that of the entry. Of the five flags the third is known: `s` in a soft
+/// interrupt, `h` in a hard one, `Z` in an NMI; the others are dots.
+pub fn function_line(event: &Event<'_>, resolve: &dyn Resolve, out: &mut dyn Write) -> fmt::Result {
+    let (func, parent_ip, context) = match event.kind {
+        Kind::Hit { func, parent_ip, context } => (func, Some(parent_ip), context),
+        Kind::Entry { func, ret_addr, .. } => (func, ret_addr, Context::Task),
+        Kind::Return { .. } => return Ok(()),
+        Kind::Lost { count } => return writeln!(out, "CPU:{} [LOST {count} EVENTS]", event.cpu),
+        Kind::Comment { event: id, data } => {
+            begin(event, Context::Task, out)?;
+            let text = Shown(|f| resolve.write_comment(id, data, f));
+            return writeln!(out, "tracing_mark_write: {text}");
+        }
+    };
+    begin(event, context, out)?;
+    write!(out, "{}", Shown(|f| resolve.name(func, f)))?;
+    if let Some(parent_ip) = parent_ip {
+        write!(out, " <-{}", Shown(|f| resolve.caller(parent_ip, f)))?;
+    }
+    out.write_char('\n')
+}
+
+/// Task, CPU, flags and time.
+fn begin(event: &Event<'_>, context: Context, out: &mut dyn Write) -> fmt::Result {
+    let comm = event.task.comm.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    let comm = if comm.is_empty() { &b"<...>"[..] } else { comm };
+    (lossy(comm).count()..16).try_for_each(|_| out.write_char(' '))?;
+    lossy(comm).try_for_each(|c| out.write_char(c))?;
+    let flag = match context {
+        Context::Task => '.',
+        Context::SoftIrq => 's',
+        Context::Irq => 'h',
+        Context::Nmi => 'Z',
+    };
+    let (seconds, micros) = (event.time_ns / 1_000_000_000, event.time_ns / 1000 % 1_000_000);
+    write!(out, "-{:<7} [{:03}] ..{flag}.. {seconds:5}.{micros:06}: ", event.task.pid, event.cpu)
+}
+
+/// A name on a line of its own: what would break the line appears as `?`.
+struct Shown<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result>(F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Shown<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Clean(f), "{}", Foreign(&self.0))
+    }
+}
+
+/// What somebody else writes, as it is.
+struct Foreign<'f>(&'f dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result);
+
+impl fmt::Display for Foreign<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)(f)
+    }
+}
+
+/// Takes text for one line.
+struct Clean<'o>(&'o mut dyn Write);
+
+impl Write for Clean<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| self.0.write_char(if c.is_control() { '?' } else { c }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Task;
+    use std::string::String;
+
+    struct Names;
+    impl Resolve for Names {
+        fn name(&self, func: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(if func == 1 { "vfs_open" } else { "path_openat\n" })
+        }
+    }
+
+    fn line(event: &Event<'_>) -> String {
+        let mut text = String::new();
+        function_line(event, &Names, &mut text).expect("strings take everything");
+        text
+    }
+
+    #[test]
+    fn a_hit_looks_as_linux_prints_it() {
+        let kind = Kind::Hit { func: 1, parent_ip: 2, context: Context::Task };
+        let event = Event { cpu: 1, time_ns: 236_800_215_999, task: Task::new(1, "init"), kind };
+        assert_eq!(
+            line(&event),
+            "            init-1       [001] .....   236.800215: vfs_open <-path_openat?\n"
+        );
+    }
+
+    #[test]
+    fn interrupts_losses_and_unknown_tasks_have_their_marks() {
+        let kind = Kind::Hit { func: 1, parent_ip: 2, context: Context::Irq };
+        let event = Event { cpu: 0, time_ns: 1_000, task: Task::new(7, ""), kind };
+        assert_eq!(
+            line(&event),
+            "           <...>-7       [000] ..h..     0.000001: vfs_open <-path_openat?\n"
+        );
+        assert_eq!(line(&Event { kind: Kind::Lost { count: 3 }, ..event }), "CPU:0 [LOST 3 EVENTS]\n");
+    }
+}
