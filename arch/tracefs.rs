@@ -4,7 +4,7 @@ use crate::arch::FtraceRegs;
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::tramp;
 use crate::engine::Error;
-use crate::tracefs::functions::Functions;
+use crate::tracefs::control::Functions;
 use crate::tracefs::{EngineFunctions, FilesUsers};
 
 /// What the files need of this image's engine: made once, kept in a `static`, and given to [`Tracefs`](crate::tracefs::Tracefs).

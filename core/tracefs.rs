@@ -1,7 +1,7 @@
 //! The tracefs: the files that people who trace with Linux know, as functions that read and write.
 //!
 //! [`Tracefs`] is what an embedder mounts, or puts behind a shell. It keeps nothing but the log of what was refused: what the files
-//! say is the tracer's ([`tracing::Tracing`]) and the engine's ([`functions::Functions`]). A write is a whole `open`, `write`, `close`; a
+//! say is the tracer's ([`tracing::Tracing`]) and the engine's ([`control::Functions`]). A write is a whole `open`, `write`, `close`; a
 //! reading is a value of the reader's own, so that any number of readers can be at any place. Nothing is allocated. Task context.
 //!
 //! # What differs from Linux
@@ -11,9 +11,9 @@
 //! * A filter from which the last function was taken away is nothing, and not everything; writing nothing to it (`echo > file`)
 //!   makes it everything, as ever.
 
+pub mod control;
 mod engine;
 mod error;
-pub mod functions;
 mod log;
 mod options;
 mod read;
@@ -31,7 +31,7 @@ use core::fmt;
 
 use spin::Mutex;
 
-use functions::Functions;
+use control::Functions;
 use log::Log;
 use tracing::Tracing;
 use tree::{Dir, File, Node, Tree};

@@ -12,7 +12,7 @@ use core::fmt;
 
 use spin::Mutex;
 
-use super::functions::{FilterFile, Functions, FunctionsError, PidFile};
+use super::control::{FilterFile, Functions, FunctionsError, PidFile};
 use super::tracing::{Shown, TextPlace, Tracer};
 use super::{Cause, Refused};
 use crate::engine::{Engine, Error, WhichSet};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::functions::FunctionsError;
+use super::control::FunctionsError;
 use super::tracing::TracingError;
 use crate::words;
 

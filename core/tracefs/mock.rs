@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::sync::Mutex;
 use std::vec::Vec;
 
-use super::functions::*;
+use super::control::*;
 use super::tracing::*;
 use super::{Cause, Refused, TraceOption};
 use crate::addr::{FuncAddr, RetAddr};

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use super::functions::{FilterFile, PidFile};
+use super::control::{FilterFile, PidFile};
 use super::log::Log;
 use super::tracing::{Buffers, Shown, TextPlace, TraceText, Tracer};
 use super::tree::{File, PerCpu, ROWS, Top};

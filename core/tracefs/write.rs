@@ -1,6 +1,6 @@
 //! Writing a file: each write is whole, and does all of what it says or nothing.
 
-use super::functions::{FilterFile, FunctionsError, PidFile};
+use super::control::{FilterFile, FunctionsError, PidFile};
 use super::tracing::{SnapshotAct, Tracer};
 use super::tree::{File, PerCpu, Top};
 use super::value::{mask, number, one_number, switch, word, words};
