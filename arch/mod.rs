@@ -29,6 +29,8 @@ pub(crate) mod live;
 #[cfg(feature = "selftest")]
 pub mod selftest;
 #[cfg(feature = "trampolines")]
+pub(crate) mod tracefs;
+#[cfg(feature = "trampolines")]
 pub mod tracer;
 
 use crate::platform::TaskRegister;

@@ -58,6 +58,7 @@ mod task;
 mod testing;
 pub mod text;
 pub mod trace;
+pub mod tracefs;
 pub mod unwind;
 mod users;
 pub mod wire;
@@ -91,6 +92,8 @@ pub use users::MAX_USERS;
 pub use arch::live::{TrapResume, breakpoint};
 #[cfg(feature = "selftest")]
 pub use arch::selftest;
+#[cfg(feature = "trampolines")]
+pub use arch::tracefs::LiveFunctions;
 #[cfg(feature = "trampolines")]
 pub use arch::tracer;
 
