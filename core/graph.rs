@@ -72,6 +72,7 @@ impl<R: Regs> GraphOps<R> {
     }
 
     /// The same, for which the straight path does what the callbacks do.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracer is one"))]
     pub(crate) const fn straight(mut self) -> Self {
         self.straight = true;
         self

@@ -135,6 +135,7 @@ impl<'t, 'm> Trace<'t, 'm> {
     /// again later. Of events with the same time, those of the first part come first; a loss comes before all else.
     ///
     /// An event whose `each` fails is given again.
+    #[expect(clippy::type_complexity, reason = "an alias would hide what `each` is given")]
     pub fn next<E>(
         &mut self,
         key: &dyn Key,

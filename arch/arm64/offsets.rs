@@ -57,4 +57,5 @@ pub(crate) const FRAME_FUNC: usize = FUNC * 8;
 pub(crate) const FRAME_KEY: usize = KEY * 8;
 pub(crate) const FRAME_CONTROL: usize = CONTROL * 8;
 pub(crate) const FRAME_DATA: usize = FRAME_WORDS * 8;
+pub(crate) const FRAME_TIME: usize = FRAME_DATA + 8;
 pub(crate) const STRAIGHT_WORDS: usize = straight::FRAME_WORDS;

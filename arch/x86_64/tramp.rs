@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::machine::{Machine, Pair, Trampolines};
 use crate::regs::Regs;
 use crate::site::{Flavor, StateWord};
+use crate::straight::Straight;
 use crate::task::TaskTrace;
 use crate::tracer;
 
@@ -63,6 +64,7 @@ global_asm!(
     ".set FGRAPH_FRAME_KEY, {frame_key}",
     ".set FGRAPH_FRAME_CONTROL, {frame_control}",
     ".set FGRAPH_FRAME_DATA, {frame_data}",
+    ".set FGRAPH_FRAME_TIME, {frame_time}",
     ".set FGRAPH_STRAIGHT_WORDS, {straight_words}",
     include_str!("../../asm/x86_64/entry.s"),
     include_str!("../../asm/x86_64/balanced.s"),
@@ -110,8 +112,10 @@ global_asm!(
     frame_key = const o::FRAME_KEY,
     frame_control = const o::FRAME_CONTROL,
     frame_data = const o::FRAME_DATA,
+    frame_time = const o::FRAME_TIME,
     straight_words = const o::STRAIGHT_WORDS,
     straight = const Engine::<Bound, Live>::STRAIGHT,
+    straight_header = const Engine::<Bound, Live>::STRAIGHT + core::mem::offset_of!(Straight, header),
     engine = sym ENGINE,
     straight_leave = sym fgraph_straight_leave,
     entry_handler = sym fgraph_entry_handler,

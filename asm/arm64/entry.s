@@ -130,7 +130,7 @@ fgraph_trampolines_start:
     add     x16, x10, #FGRAPH_SLED
     // As late as possible: what runs before belongs to the tracer, not to the function.
     mrs     x10, cntvct_el0
-    str     x10, [x11, #FGRAPH_FRAME_DATA + 8]
+    str     x10, [x11, #FGRAPH_FRAME_TIME]
     ldp     x13, x14, [sp, #32]
     ldp     x11, x12, [sp, #16]
     ldp     x9, x10, [sp], #48

@@ -74,7 +74,7 @@
     mov [rsi + FGRAPH_FRAME_FUNC], r11
     lea rcx, [rsp + 40]                     # S, the key; in a register that a stack walker does not follow
     mov [rsi + FGRAPH_FRAME_KEY], rcx
-    mov rax, [rip + {engine} + {straight} + 8]
+    mov rax, [rip + {engine} + {straight_header}]
     mov [rsi + FGRAPH_FRAME_DATA], rax
     mov [rsi + FGRAPH_FRAME_CONTROL], rdi   # sealed: everything that a walker needs is there
     lea rax, [rip + \hooker]
@@ -83,7 +83,7 @@
     rdtsc
     shl rdx, 32
     or rax, rdx
-    mov [rsi + FGRAPH_FRAME_DATA + 8], rax
+    mov [rsi + FGRAPH_FRAME_TIME], rax
     pop rdi
     .cfi_adjust_cfa_offset -8
     pop rsi
