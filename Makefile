@@ -181,6 +181,10 @@ bench: setup-rust ## memory and time of a million sites; a million calls reporte
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
 	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
 
+.PHONY: $(call each,bench)
+$(call each,bench): bench-%: setup-qemu-% kernel-% ## instructions of a traced call, counted by QEMU
+	QEMU_ICOUNT=1 QEMU_SMP=1 qemu/run $* $(call kernel,$*) 120 bench
+
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
 	scripts/step setup-miri scripts/setup miri
