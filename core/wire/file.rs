@@ -287,43 +287,7 @@ pub fn ticks_to_ns(ticks: u64, ticks_per_second: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// What CRC-32 adds for each byte.
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut sum, mut bit) = (byte as u32, 0);
-        while bit < 8 {
-            sum = sum >> 1 ^ if sum & 1 == 1 { 0xedb8_8320 } else { 0 };
-            bit += 1;
-        }
-        table[byte] = sum;
-        byte += 1;
-    }
-    table
-};
-
-/// A CRC-32 to which bytes are added.
-#[derive(Clone, Copy, Debug)]
-struct Checksum(u32);
-
-impl Checksum {
-    const NEW: Self = Self(u32::MAX);
-
-    fn add(&mut self, bytes: &[u8]) {
-        // A reference, so that the table is not copied.
-        let table: &'static [u32; 256] = &TABLE;
-        self.0 = bytes.iter().fold(self.0, |sum, byte| table[usize::from(sum as u8 ^ byte)] ^ sum >> 8);
-    }
-
-    fn value(self) -> u32 {
-        !self.0
-    }
-}
-
 /// The checksum of some bytes: CRC-32.
 pub fn checksum(bytes: &[u8]) -> u32 {
-    let mut sum = Checksum::NEW;
-    sum.add(bytes);
-    sum.value()
+    crc32fast::hash(bytes)
 }

@@ -1,8 +1,8 @@
 //! Writing a trace. Task context: the sink may take its time, and nothing waits for it.
 
 use super::{
-    Checksum, CpuTotals, End, FileError, Function, FunctionFlags, Head, Kind, MAX_NAME, MAX_PAYLOAD,
-    MarkName, Meta, TaskName,
+    CpuTotals, End, FileError, Function, FunctionFlags, Head, Kind, MAX_NAME, MAX_PAYLOAD, MarkName, Meta,
+    TaskName,
 };
 
 /// Bytes of small things that are collected for a chunk.
@@ -121,9 +121,9 @@ impl<'s> Writer<'s> {
             return Err(FileError::Page(words.len()));
         }
         self.flush();
-        let mut sum = Checksum::NEW;
-        words.iter().for_each(|word| sum.add(&word.to_le_bytes()));
-        self.head(Kind::Page, words.len() * 8, sum.value());
+        let mut sum = crc32fast::Hasher::new();
+        words.iter().for_each(|word| sum.update(&word.to_le_bytes()));
+        self.head(Kind::Page, words.len() * 8, sum.finalize());
         for part in words.chunks(ROOM / 8) {
             let (room, _) = self.room.as_chunks_mut::<8>();
             for (bytes, word) in room.iter_mut().zip(part) {
