@@ -279,7 +279,7 @@ impl<'a, R: Regs> ReturnCall<'a, R> {
 
     /// How many calls of this task have found the shadow stack full so far.
     pub fn overrun(&self) -> u64 {
-        self.own.task.stats().overrun
+        self.own.task.overrun()
     }
 }
 

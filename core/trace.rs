@@ -14,7 +14,7 @@ use crate::wire::tree::{Extra, ExtraRoom, Key, Line, Node, Tree};
 pub struct PartMemory<'m> {
     /// [`Buffer::page_len`] words.
     pub page: &'m mut [u64],
-    /// A node for each record of a batch.
+    /// A node for each record of a batch; without any, nothing is read.
     pub nodes: &'m mut [Node],
     /// Words for arguments of calls and data of marks; may be empty.
     pub words: &'m mut [u64],

@@ -58,8 +58,7 @@ impl Resolve for About<'_> {
     }
 
     fn has_retval(&self, func: usize) -> bool {
-        let void = self.names.get(func.wrapping_sub(1) as Func).is_some_and(|function| function.void);
-        !void && self.call.is_some_and(|call| call.retval.is_some())
+        !self.names.get(func.wrapping_sub(1) as Func).is_some_and(|function| function.void)
     }
 
     fn write_args(&self, _: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,7 +105,7 @@ impl<W: Write> Format for Text<W> {
             func: call.func as usize + 1,
             depth: call.depth,
             duration_ns: call.duration().unwrap_or(0),
-            retval: [call.retval.unwrap_or(0) as usize, call.retval2.unwrap_or(0) as usize],
+            retval: call.retval.map(|first| [first as usize, call.retval2.unwrap_or(0) as usize]),
             overrun: call.overrun,
         };
         let task = names.task(event.task);

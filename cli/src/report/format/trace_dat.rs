@@ -101,6 +101,8 @@ pub(in super::super) struct TraceDat<W> {
     cpus: BTreeMap<u32, Cpu>,
     tasks: BTreeSet<u32>,
     cpu_count: u32,
+    /// If any call said what it returned: otherwise the file has no field for that, as those of kernels that do not record it.
+    has_retvals: bool,
 }
 
 /// A field of an event: its type and name, where it is, how long.
@@ -126,7 +128,7 @@ fn description(name: &str, id: u16, fields: &[Field], print: &str) -> String {
 
 impl<W: Write> TraceDat<W> {
     pub(in super::super) fn new(out: W, cpu_count: u32) -> Self {
-        Self { out, cpus: BTreeMap::new(), tasks: BTreeSet::new(), cpu_count }
+        Self { out, cpus: BTreeMap::new(), tasks: BTreeSet::new(), cpu_count, has_retvals: false }
     }
 
     fn cpu(&mut self, cpu: u32) -> io::Result<&mut Cpu> {
@@ -175,6 +177,7 @@ impl<W: Write> Format for TraceDat<W> {
         if !matches!(event.what, What::Lost(_)) {
             self.tasks.insert(task);
         }
+        self.has_retvals |= event.call().is_some_and(|call| call.retval.is_some());
         let note = |text: &str| {
             let mut data = common(PRINT, task);
             data.extend(0_u64.to_le_bytes());
@@ -238,6 +241,20 @@ impl<W: Write> Format for TraceDat<W> {
              \tpadding     : type == 29\n\ttime_extend : type == 30\n\ttime_stamp : type == 31\n\
              \tdata max type_len  == 28\n",
         );
+        let retval = self.has_retvals.then_some(("unsigned long retval", 16, 8, false));
+        let func: Field = ("unsigned long func", 8, 8, false);
+        let behind: [Field; 4] = [
+            ("unsigned long long calltime", 24, 8, false),
+            ("unsigned long long rettime", 32, 8, false),
+            ("unsigned int overrun", 40, 4, false),
+            ("int depth", 44, 4, true),
+        ];
+        let exit_fields: Vec<Field> = std::iter::once(func).chain(retval).chain(behind).collect();
+        let (shown, value) = if self.has_retvals { (" retval: %lx", ", REC->retval") } else { ("", "") };
+        let exit_print = format!(
+            "\"<-- %ps (%d) (start: %llx  end: %llx) over: %u{shown}\", (void *)REC->func, REC->depth, \
+             REC->calltime, REC->rettime, REC->overrun{value}"
+        );
         let formats = [
             description(
                 "function",
@@ -251,20 +268,7 @@ impl<W: Write> Format for TraceDat<W> {
                 &[("unsigned long func", 8, 8, false), ("int depth", 16, 4, true)],
                 "\"--> %ps (%d)\", (void *)REC->func, REC->depth",
             ),
-            description(
-                "funcgraph_exit",
-                EXIT,
-                &[
-                    ("unsigned long func", 8, 8, false),
-                    ("unsigned long retval", 16, 8, false),
-                    ("unsigned long long calltime", 24, 8, false),
-                    ("unsigned long long rettime", 32, 8, false),
-                    ("unsigned int overrun", 40, 4, false),
-                    ("int depth", 44, 4, true),
-                ],
-                "\"<-- %ps (%d) (start: %llx  end: %llx) over: %u retval: %lx\", (void *)REC->func, REC->depth, \
-                 REC->calltime, REC->rettime, REC->overrun, REC->retval",
-            ),
+            description("funcgraph_exit", EXIT, &exit_fields, &exit_print),
             description(
                 "print",
                 PRINT,
