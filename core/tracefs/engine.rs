@@ -5,7 +5,10 @@
 //! them with each write. Words that wait for a module are the keeper's alone: after modules were loaded,
 //! [`EngineFunctions::refresh`] hands their functions on.
 //!
-//! Function commands, `set_graph_function`, `set_graph_notrace` and sets of tasks are refused
+//! The limits are kept, for a tracer that asks them (depth, threshold, interrupts, sleep-time, graph-time); this crate's own
+//! function_graph does not.
+//!
+//! Function commands, the profiler, `set_graph_function`, `set_graph_notrace` and sets of tasks are refused
 //! ([`FunctionsError::NotSupported`], or the word's own cause): nothing here carries them out.
 
 use core::fmt;
@@ -34,7 +37,7 @@ pub struct FilesUsers<R: Regs> {
     pub function: &'static Ops<R>,
     /// The function_graph tracer.
     pub graph: &'static GraphOps<R>,
-    /// What function_graph asks about its calls.
+    /// What a tracer may ask about its calls.
     pub limits: &'static Limits,
 }
 

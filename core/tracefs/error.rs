@@ -77,15 +77,6 @@ pub enum Cause {
     NoSuchClock,
     /// No command is called that.
     NoSuchCommand,
-    /// The command wants nothing but a count.
-    CommandArgument,
-    /// The functions have no such command to be taken away: with a count, or without.
-    NotCommanded {
-        /// Whether one with a count was meant.
-        counted: bool,
-    },
-    /// A command cannot wait for a module.
-    CommandWaits,
     /// A word of a filter is wrong.
     Word(words::Cause),
     /// The tracer does not.
@@ -155,14 +146,6 @@ impl fmt::Display for Cause {
             Self::NoSuchCommand => {
                 f.write_str("no such command; there are traceon, traceoff, stacktrace and snapshot")
             }
-            Self::CommandArgument => f.write_str("behind this command only a count can stand"),
-            Self::NotCommanded { counted: true } => {
-                f.write_str("none of these functions has this command with a count")
-            }
-            Self::NotCommanded { counted: false } => f.write_str(
-                "none of these functions has this command without a count; behind one with a count, `:0` is written",
-            ),
-            Self::CommandWaits => f.write_str("a command cannot wait for a module that is not there"),
             Self::Word(cause) => cause.fmt(f),
             Self::Tracing(error) => error.fmt(f),
             Self::Functions(error) => error.fmt(f),

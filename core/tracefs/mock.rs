@@ -8,7 +8,6 @@ use std::vec::Vec;
 use super::control::*;
 use super::tracing::*;
 use super::{Cause, Refused, TraceOption};
-use crate::addr::{FuncAddr, RetAddr};
 use crate::words::{List, Mode, Place};
 
 /// What both of them know. A copy of it is what tests compare.
@@ -192,9 +191,6 @@ impl Tracing for Mock {
     fn set_cpumask(&self, mask: u64) -> Result<(), TracingError> {
         self.change(|facts| facts.mask = mask);
         Ok(())
-    }
-    fn act(&self, _: Action, _: FuncAddr, _: RetAddr) -> bool {
-        false
     }
 }
 

@@ -307,8 +307,7 @@ fn write_readme(out: &mut dyn Write) -> fmt::Result {
     }
     out.write_str(
         "\n     options/, per_cpu/, trace_stat/   a file for each option, each CPU, each CPU's profile\n\n\
-         Words of set_ftrace_filter: NAME, a glob like vfs_*, !NAME to take away, NAME:mod:MODULE,\n\
-         NAME:COMMAND[:COUNT] with the commands traceon, traceoff, stacktrace and snapshot.\n\
+         Words of set_ftrace_filter: NAME, a glob like vfs_*, !NAME to take away, NAME:mod:MODULE.\n\
          What was refused is in error_log.\n",
     )
 }

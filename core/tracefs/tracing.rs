@@ -6,7 +6,6 @@
 use core::fmt;
 
 use super::TraceOption;
-use crate::addr::{FuncAddr, RetAddr};
 use crate::engine::Error;
 
 /// What is recorded (`current_tracer`).
@@ -115,39 +114,6 @@ pub enum SnapshotAct {
     Take,
     /// Anything else: the snapshot is emptied, and its memory stays.
     Clear,
-}
-
-/// What a function command does when its function is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Recording is switched on (`traceon`).
-    TraceOn,
-    /// Recording is switched off (`traceoff`).
-    TraceOff,
-    /// A stack trace is recorded (`stacktrace`).
-    Stacktrace,
-    /// A snapshot is taken (`snapshot`).
-    Snapshot,
-}
-
-impl Action {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::TraceOn, Self::TraceOff, Self::Stacktrace, Self::Snapshot];
-
-    /// The command's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TraceOn => "traceon",
-            Self::TraceOff => "traceoff",
-            Self::Stacktrace => "stacktrace",
-            Self::Snapshot => "snapshot",
-        }
-    }
-
-    /// The command of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == name)
-    }
 }
 
 /// Why the tracer does not do what a file was told.
@@ -318,9 +284,4 @@ pub trait Tracing: Sync {
     /// # Errors
     /// As the tracer has them.
     fn set_cpumask(&self, mask: u64) -> Result<(), TracingError>;
-
-    /// Does what a function command says. On the traced path: in any context, with preemption off, from the callback of an
-    /// entry; it must not sleep or lock. Whether anything has changed by it: recording that is on already is not switched on, and a
-    /// command's count stays.
-    fn act(&self, action: Action, func: FuncAddr, parent: RetAddr) -> bool;
 }

@@ -126,7 +126,7 @@ pub(super) const ROWS: [Row; 28] = {
         ),
         row("max_graph_depth", Top::MaxDepth, Both, "how many calls deep function_graph looks; 0 for all"),
         row("saved_cmdlines", Top::SavedCmdlines, Read, "numbers and names of tasks"),
-        row("set_ftrace_filter", Top::Filter, Both, "functions to trace, and commands at functions"),
+        row("set_ftrace_filter", Top::Filter, Both, "functions to trace"),
         row("set_ftrace_notrace", Top::Notrace, Both, "functions not to trace"),
         row("set_ftrace_notrace_pid", Top::NotracePid, Both, "tasks whose calls are left out"),
         row("set_ftrace_pid", Top::Pid, Both, "tasks whose calls are traced, and no others"),

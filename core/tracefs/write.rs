@@ -70,8 +70,13 @@ impl Tracefs<'_> {
             Top::CurrentTracer => {
                 let name = word(text)?;
                 let tracer = Tracer::by_name(name.text).ok_or(name.refused(Cause::NoSuchTracer))?;
+                let before = tracing.tracer();
                 functions.prepare(tracer)?;
-                Ok(tracing.set_tracer(tracer)?)
+                tracing.set_tracer(tracer).map_err(|error| {
+                    // It has its sets already, so this changes nothing that can fail.
+                    let _ = functions.prepare(before);
+                    error.into()
+                })
             }
             Top::ProfileEnabled => Ok(functions.set_profiles(switch(text)?)?),
             Top::MaxDepth => {
