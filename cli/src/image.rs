@@ -223,6 +223,11 @@ impl<'d> Image<'d> {
         &self.file
     }
 
+    /// If debug information tells where functions come from.
+    pub fn has_debug_info(&self) -> bool {
+        self.sections_named(".debug_info").next().is_some()
+    }
+
     /// The executable section that a place lies in.
     pub fn code_at(&self, at: Place) -> Option<&Section<'d>> {
         let holds = |section: &&Section<'d>| {

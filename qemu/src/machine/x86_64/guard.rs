@@ -37,8 +37,10 @@ pub fn guards() -> Guards {
     let has_ibt = __cpuid(0).eax >= 7 && features.edx & 1 << 20 != 0;
     let branches = match (has_landing_pads(), has_ibt) {
         (false, _) => "not everything was compiled with landing pads",
-        (true, false) => "landing pads everywhere, and this CPU does not look for them (no IBT)",
-        (true, true) => "landing pads everywhere, and this kernel does not turn IBT on",
+        (true, false) => {
+            "all that was compiled has landing pads, and this CPU does not look for them (no IBT)"
+        }
+        (true, true) => "all that was compiled has landing pads, and this kernel does not turn IBT on",
     };
     Guards { returns: Guard::Not("this machine does not sign them"), branches: Guard::Not(branches) }
 }
