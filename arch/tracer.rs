@@ -17,9 +17,10 @@ use crate::ring::{Brief, Ring};
 use crate::site::StateWord;
 use crate::straight;
 use crate::sync::{AtomicU32, Ordering};
+use crate::task::TaskTrace;
 use crate::wire::{Call, Hit, MAX_DATA, Mark, Record, Who};
 
-/// The most CPUs that are recorded; what others do is lost, and their own rings say nothing of it.
+/// The most CPUs that are recorded; what others do is lost, and counted nowhere.
 pub const MAX_CPUS: usize = 64;
 
 static RINGS: [Ring; MAX_CPUS] = [const { Ring::new() }; MAX_CPUS];
@@ -28,9 +29,9 @@ bitflags::bitflags! {
     /// What is recorded of a call beside its times.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Recorded: u32 {
-        /// What it returned (`funcgraph-retval`): both registers, the second only with [`SECOND`](Self::SECOND).
+        /// The register that it returned something in, if it returned anything (`funcgraph-retval`).
         const RETVAL = 1 << 0;
-        /// The second return register too.
+        /// The second such register.
         const SECOND = 1 << 1;
         /// Where it returned to (`funcgraph-retaddr`).
         const RET_ADDR = 1 << 2;
@@ -151,6 +152,7 @@ pub(crate) fn straight_call(
     end: u64,
     depth: u32,
     context: Context,
+    task: &TaskTrace,
 ) {
     record(&Returned {
         func: ENGINE.number_of_state(state),
@@ -160,7 +162,7 @@ pub(crate) fn straight_call(
         end,
         retvals,
         ret_addr: call.ret_addr,
-        overrun: 0,
+        overrun: task.overrun() as u32,
     });
 }
 

@@ -45,7 +45,7 @@ struct Control {
 pub struct Engine<P: Platform, M: Machine> {
     control: Mutex<Control>,
     sites: Groups,
-    pub(crate) users: Users<M::Regs>,
+    users: Users<M::Regs>,
     /// Locked behind `control`, if both are.
     desk: Mutex<Desk>,
     quiesce: Quiesce,
@@ -195,7 +195,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         slot: *mut usize,
         record: impl FnOnce(&straight::Call, u32, Context),
     ) -> bool {
-        let Some(call) = task.shadow.straight(self.users.straight.control(), key) else { return false };
+        let Some(call) = task.shadow.straight(self.users.straight.words(), key) else { return false };
         let depth = task.depth.load(Ordering::Relaxed).wrapping_sub(1);
         P::preempt_disable();
         let context = P::context();
@@ -208,8 +208,8 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         }
         // SAFETY: by the caller's promise. Volatile: a stack walker that interrupts the next lines reads it.
         unsafe { slot.write_volatile(call.ret_addr.get()) };
-        task.shadow.pop_straight(call);
         task.depth.store(depth, Ordering::Relaxed);
+        task.shadow.pop_straight(call);
         P::preempt_enable();
         true
     }
@@ -222,14 +222,18 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     /// The number that a function has in records, by its entry or its site: [`NO_FUNC`](crate::wire::NO_FUNC) if it cannot be
-    /// traced. Any context, on the traced path within a callback.
-    pub fn function_number(&self, func: FuncAddr) -> u32 {
+    /// traced. From a callback, whose section keeps modules' tables from being forgotten.
+    pub(crate) fn function_number(&self, func: FuncAddr) -> u32 {
         self.sites.number_of::<M>(func)
     }
 
-    /// The function that has a number in records, if its module is still there. Task context.
+    /// The function that has a number in records, if its module is still there. Any context.
     pub fn numbered_function(&self, number: u32) -> Option<FuncAddr> {
-        self.sites.numbered::<M>(number)
+        P::preempt_disable();
+        // Modules' tables are not forgotten within a section.
+        let func = self.quiesce.enter(P::cpu_id()).and_then(|_section| self.sites.numbered::<M>(number));
+        P::preempt_enable();
+        func
     }
 
     /// Whether tracing has stopped for good.
@@ -239,8 +243,8 @@ impl<P: Platform, M: Machine> Engine<P, M> {
 
     /// Stops tracing for good: no callback is called any more; hooked calls still return.
     pub fn stop(&self) {
-        self.users.straight.off();
         self.stopped.store(true, Ordering::Relaxed);
+        self.users.straight.off();
     }
 
     /// Returns when no callback is under way that began before: what callbacks used until now can be reused then. Task context, not
@@ -253,11 +257,17 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     fn choose_path(&self) {
         if P::counts_time() && !self.is_stopped() {
             self.users.choose_path();
-            // From any context, and so perhaps just now.
+            // `stop` comes from any context, and so perhaps just now. Its `off` is behind ours: then it stays off. Or it is before:
+            // then our read-modify-write has seen what it stored, and so the load here sees what was stored before that.
             if self.is_stopped() {
                 self.users.straight.off();
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn takes_straight_path(&self) -> bool {
+        self.users.straight.words().0 != 0
     }
 
     fn ready(&self, control: &Control) -> Result<Trampolines, Error> {

@@ -431,9 +431,10 @@ impl Shadow {
         self.publish(Position { newest: below(frame.0, distance), top: frame.0 });
     }
 
-    /// The newest frame, if it is of the straight path, which seals its frames with `control`, and has this key.
+    /// The newest frame, if it has this key and is of the straight path, whose frames have these two words.
     #[inline(always)]
-    pub(crate) fn straight(&self, control: u64, key: StackKey) -> Option<straight::Call> {
+    pub(crate) fn straight(&self, (control, header): (u64, u64), key: StackKey) -> Option<straight::Call> {
+        interrupt_point();
         let newest = (self.state.load(Ordering::Relaxed) >> 32) as u32;
         let start = newest as usize;
         if start + straight::FRAME_WORDS > self.len.load(Ordering::Acquire) {
@@ -443,13 +444,14 @@ impl Shadow {
         let words = unsafe {
             &*self.words.load(Ordering::Relaxed).add(start).cast::<[AtomicUsize; straight::FRAME_WORDS]>()
         };
-        let get = |index: usize| words[index].load(Ordering::Relaxed);
+        let get = |index: usize| {
+            interrupt_point();
+            words[index].load(Ordering::Relaxed)
+        };
         let distance = get(CONTROL) as u64 ^ control;
         // Everything but the distance is equal, and the path is on.
-        if distance >= 1 << DISTANCE_BITS || control == 0 || get(KEY) != key.get() {
-            return None;
-        }
-        Some(straight::Call {
+        let is_its_own = distance < 1 << DISTANCE_BITS && control != 0 && get(FRAME_WORDS) as u64 == header;
+        (is_its_own && get(KEY) == key.get()).then(|| straight::Call {
             ret_addr: RetAddr::new(get(RET)),
             func: FuncAddr::new(get(FUNC)),
             start: get(FRAME_WORDS + 1) as u64,
@@ -458,17 +460,19 @@ impl Shadow {
         })
     }
 
-    /// Takes that frame off.
+    /// Takes that frame off, as [`pop`](Self::pop) does.
     #[inline(always)]
     pub(crate) fn pop_straight(&self, call: straight::Call) {
-        let start = call.newest as usize;
         signal_fence();
-        // SAFETY: `straight` found the frame within the words, and what interrupted left it where it was.
-        let control = unsafe { &*self.words.load(Ordering::Relaxed).add(start + CONTROL) };
+        interrupt_point();
+        // SAFETY: `straight` found the frame within the words, which stay as long as there are frames.
+        let control = unsafe { &*self.words.load(Ordering::Relaxed).add(call.newest as usize + CONTROL) };
+        // Dead before it is given up: see the invariant.
         control.store(call.distance as usize, Ordering::Relaxed);
+        signal_fence();
+        interrupt_point();
         // With distance 0 the stack is empty, and `newest` is 0 as well.
         let below = u64::from(call.newest - call.distance);
-        signal_fence();
         self.state.store(below << 32 | u64::from(call.newest), Ordering::Relaxed);
         signal_fence();
     }

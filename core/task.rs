@@ -61,6 +61,7 @@ impl Counter {
         word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }
 
+    #[inline]
     fn sum(&self) -> u64 {
         self.0.iter().map(|word| word.load(Ordering::Relaxed)).sum()
     }
@@ -73,7 +74,7 @@ pub struct TaskStats {
     pub calls: u64,
     /// Hooked calls that returned.
     pub returns: u64,
-    /// The deepest nesting of hooked calls.
+    /// The deepest nesting of hooked calls; those that only the tracer hooked count when they return.
     pub max_depth: u32,
     /// Hooked calls that have not returned yet.
     pub depth: u32,
@@ -185,6 +186,12 @@ impl TaskTrace {
         self.shadow.walk()
     }
 
+    /// Calls that ran unhooked because the shadow stack was full.
+    #[inline]
+    pub(crate) fn overrun(&self) -> u64 {
+        self.overrun.sum()
+    }
+
     /// The counters, each exact when the task is stopped.
     pub fn stats(&self) -> TaskStats {
         let (returns, abandoned) = (self.returns.sum(), self.abandoned.sum());
@@ -194,7 +201,7 @@ impl TaskTrace {
             returns,
             max_depth: self.max_depth.load(Ordering::Relaxed),
             depth,
-            overrun: self.overrun.sum(),
+            overrun: self.overrun(),
             abandoned,
             recursed: self.recursed.sum() + self.nest_refused.load(Ordering::Relaxed),
         }

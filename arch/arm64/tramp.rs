@@ -2,18 +2,18 @@
 
 use core::arch::{asm, global_asm};
 
-use crate::addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::arm64::insn::is_landing_pad;
 use crate::arch::arm64::offsets as o;
 use crate::arch::arm64::patch::{Arm64, PREFIX, SLED, TAG_PAD, TAG_PREFIX};
 use crate::arch::arm64::regs::{FtraceRegs, RETURN_EARLY};
 use crate::arch::live::{Bound, ENGINE};
+use crate::arch::offsets as shadow;
+use crate::arch::straight::fgraph_straight_leave;
 use crate::engine::Engine;
 use crate::machine::{Pair, Trampolines};
 use crate::regs::Regs;
 use crate::site::StateWord;
-use crate::task::TaskTrace;
-use crate::tracer;
 
 pub(crate) type Live = Arm64;
 
@@ -73,18 +73,18 @@ global_asm!(
     tag_pad = const o::TAG_PAD_BIT,
     tag_prefix = const o::TAG_PREFIX_BIT,
     balanced_handler = sym fgraph_balanced_handler,
-    task_state = const o::TASK_STATE,
-    task_words = const o::TASK_WORDS,
-    task_len = const o::TASK_LEN,
-    task_pause = const o::TASK_PAUSE,
-    task_depth = const o::TASK_DEPTH,
-    frame_ret = const o::FRAME_RET,
-    frame_func = const o::FRAME_FUNC,
-    frame_key = const o::FRAME_KEY,
-    frame_control = const o::FRAME_CONTROL,
-    frame_data = const o::FRAME_DATA,
-    frame_time = const o::FRAME_TIME,
-    straight_words = const o::STRAIGHT_WORDS,
+    task_state = const shadow::TASK_STATE,
+    task_words = const shadow::TASK_WORDS,
+    task_len = const shadow::TASK_LEN,
+    task_pause = const shadow::TASK_PAUSE,
+    task_depth = const shadow::TASK_DEPTH,
+    frame_ret = const shadow::FRAME_RET,
+    frame_func = const shadow::FRAME_FUNC,
+    frame_key = const shadow::FRAME_KEY,
+    frame_control = const shadow::FRAME_CONTROL,
+    frame_data = const shadow::FRAME_DATA,
+    frame_time = const shadow::FRAME_TIME,
+    straight_words = const shadow::STRAIGHT_WORDS,
     straight = const Engine::<Bound, Live>::STRAIGHT,
     engine = sym ENGINE,
     straight_leave = sym fgraph_straight_leave,
@@ -162,29 +162,13 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
     }
 }
 
-/// Called by the balanced hooker while there is a straight path: the task's block, where the return address stands until it is
-/// loaded, the time, and what the function returned. Whether it was a call of that path; its return address stands at `slot` then.
-extern "C" fn fgraph_straight_leave(
-    task: Option<&TaskTrace>,
-    slot: *mut usize,
-    end: u64,
-    retval: u64,
-    second: u64,
-) -> bool {
-    let Some(task) = task else { return false };
-    // The key is the stack pointer at the function's entry, one word above.
-    let key = StackKey::new(slot.addr() + size_of::<usize>());
-    // SAFETY: the hooker returns through `slot`.
-    unsafe {
-        ENGINE.leave_straight(task, key, slot, |call, depth, context| {
-            tracer::straight_call(call, state_of(call.func), [retval, second], end, depth, context);
-        })
-    }
-}
+/// From where the return hooker keeps the return address to the address that is the frame's key: the stack pointer at the
+/// function's entry.
+pub(crate) const KEY_ABOVE_SLOT: usize = size_of::<usize>();
 
 /// The state word of a function with a prefix.
 #[inline(always)]
-fn state_of(func: FuncAddr) -> *const StateWord {
+pub(crate) fn state_of_prefixed(func: FuncAddr) -> *const StateWord {
     // Functions are aligned to instructions, which is not enough for an address.
     let prefix = core::ptr::with_exposed_provenance::<u64>(func.get().wrapping_sub(PREFIX));
     // SAFETY: the straight path is entered by sites with a prefix only, and `prepare` wrote the address of the state word there before

@@ -1,15 +1,13 @@
-//! Every number that the x86_64 assembly knows by name, computed from the types. The one list.
+//! Every number that the x86_64 assembly knows by name, computed from the types; those of the shadow stack are in
+//! `arch/offsets.rs`, for both machines.
 
 use memoffset::offset_of;
 
 use crate::arch::x86_64::insn::ENDBR64;
 use crate::arch::x86_64::patch::{PREFIX, PREFIX_STATE, SHORT};
 use crate::arch::x86_64::regs::{FtraceRegs, OFFSET_SAVED, OFFSET_TASK};
-use crate::frame::{CONTROL, FRAME_WORDS, FUNC, KEY, RET};
 use crate::regs::Saved;
-use crate::shadow::Shadow;
 use crate::site::Flavor;
-use crate::straight;
 use crate::task::{MAX_NEST, TaskTrace};
 
 pub(crate) const REGS_SIZE: usize = size_of::<FtraceRegs>();
@@ -57,18 +55,3 @@ pub(crate) const SHORT_SLED: usize = SHORT;
 
 /// Bytes for xmm0 to xmm7.
 pub(crate) const VECTORS: usize = 8 * 16;
-
-pub(crate) const TASK_STATE: usize = offset_of!(TaskTrace, shadow) + offset_of!(Shadow, state);
-pub(crate) const TASK_WORDS: usize = offset_of!(TaskTrace, shadow) + offset_of!(Shadow, words);
-pub(crate) const TASK_LEN: usize = offset_of!(TaskTrace, shadow) + offset_of!(Shadow, len);
-pub(crate) const TASK_PAUSE: usize = offset_of!(TaskTrace, pause);
-pub(crate) const TASK_DEPTH: usize = offset_of!(TaskTrace, depth);
-
-/// The words of a frame of the straight path, in bytes from its start, and how many words there are.
-pub(crate) const FRAME_RET: usize = RET * 8;
-pub(crate) const FRAME_FUNC: usize = FUNC * 8;
-pub(crate) const FRAME_KEY: usize = KEY * 8;
-pub(crate) const FRAME_CONTROL: usize = CONTROL * 8;
-pub(crate) const FRAME_DATA: usize = FRAME_WORDS * 8;
-pub(crate) const FRAME_TIME: usize = FRAME_DATA + 8;
-pub(crate) const STRAIGHT_WORDS: usize = straight::FRAME_WORDS;

@@ -2,8 +2,10 @@
 
 use core::arch::global_asm;
 
-use crate::addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::live::{Bound, ENGINE};
+use crate::arch::offsets as shadow;
+use crate::arch::straight::fgraph_straight_leave;
 use crate::arch::x86_64::insn::{CALL_LEN, ENDBR64};
 use crate::arch::x86_64::offsets as o;
 use crate::arch::x86_64::patch::{SHORT, X86_64};
@@ -13,8 +15,6 @@ use crate::machine::{Machine, Pair, Trampolines};
 use crate::regs::Regs;
 use crate::site::{Flavor, StateWord};
 use crate::straight::Straight;
-use crate::task::TaskTrace;
-use crate::tracer;
 
 pub(crate) type Live = X86_64;
 
@@ -102,20 +102,20 @@ global_asm!(
     short_sled = const o::SHORT_SLED,
     state_before = const o::STATE_BEFORE,
     prefixed_handler = sym fgraph_prefixed_handler,
-    task_state = const o::TASK_STATE,
-    task_words = const o::TASK_WORDS,
-    task_len = const o::TASK_LEN,
-    task_pause = const o::TASK_PAUSE,
-    task_depth = const o::TASK_DEPTH,
-    frame_ret = const o::FRAME_RET,
-    frame_func = const o::FRAME_FUNC,
-    frame_key = const o::FRAME_KEY,
-    frame_control = const o::FRAME_CONTROL,
-    frame_data = const o::FRAME_DATA,
-    frame_time = const o::FRAME_TIME,
-    straight_words = const o::STRAIGHT_WORDS,
+    task_state = const shadow::TASK_STATE,
+    task_words = const shadow::TASK_WORDS,
+    task_len = const shadow::TASK_LEN,
+    task_pause = const shadow::TASK_PAUSE,
+    task_depth = const shadow::TASK_DEPTH,
+    frame_ret = const shadow::FRAME_RET,
+    frame_func = const shadow::FRAME_FUNC,
+    frame_key = const shadow::FRAME_KEY,
+    frame_control = const shadow::FRAME_CONTROL,
+    frame_data = const shadow::FRAME_DATA,
+    frame_time = const shadow::FRAME_TIME,
+    straight_words = const shadow::STRAIGHT_WORDS,
     straight = const Engine::<Bound, Live>::STRAIGHT,
-    straight_header = const Engine::<Bound, Live>::STRAIGHT + core::mem::offset_of!(Straight, header),
+    straight_header = const Engine::<Bound, Live>::STRAIGHT + Straight::HEADER,
     engine = sym ENGINE,
     straight_leave = sym fgraph_straight_leave,
     entry_handler = sym fgraph_entry_handler,
@@ -191,28 +191,12 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
     }
 }
 
-/// Called by the balanced hooker while there is a straight path: the task's block, where the return address stood, the time, and
-/// what the function returned. Whether it was a call of that path; its return address stands at `slot` then.
-extern "C" fn fgraph_straight_leave(
-    task: Option<&TaskTrace>,
-    slot: *mut usize,
-    end: u64,
-    retval: u64,
-    second: u64,
-) -> bool {
-    let Some(task) = task else { return false };
-    let key = StackKey::new(slot.addr());
-    // SAFETY: the hooker returns through `slot`.
-    unsafe {
-        ENGINE.leave_straight(task, key, slot, |call, depth, context| {
-            tracer::straight_call(call, state_of(call.func), [retval, second], end, depth, context);
-        })
-    }
-}
+/// From where the return hooker keeps the return address to the address that is the frame's key.
+pub(crate) const KEY_ABOVE_SLOT: usize = 0;
 
 /// The state word of a function with a prefix.
 #[inline(always)]
-fn state_of(func: FuncAddr) -> *const StateWord {
+pub(crate) fn state_of_prefixed(func: FuncAddr) -> *const StateWord {
     let word = func.get().wrapping_sub(o::STATE_BEFORE);
     // SAFETY: the straight path is entered by prefixes only, and `prepare` wrote the distance of the state word there before
     // the function could run. Text can be read.

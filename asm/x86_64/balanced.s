@@ -31,6 +31,19 @@
 #   rsi      the frame
 #   rdi      the stack's new state; then the frame's control word
 #   rax rdx  what is computed
+    .macro fgraph_straight_restore
+    pop rdi
+    .cfi_adjust_cfa_offset -8
+    pop rsi
+    .cfi_adjust_cfa_offset -8
+    pop rcx
+    .cfi_adjust_cfa_offset -8
+    pop rdx
+    .cfi_adjust_cfa_offset -8
+    pop rax
+    .cfi_adjust_cfa_offset -8
+    .endm
+
     .macro fgraph_straight_entry hooker
     .cfi_remember_state
     cmp dword ptr [rip + {engine} + {straight}], 0
@@ -84,16 +97,7 @@
     shl rdx, 32
     or rax, rdx
     mov [rsi + FGRAPH_FRAME_TIME], rax
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop rdx
-    .cfi_adjust_cfa_offset -8
-    pop rax
-    .cfi_adjust_cfa_offset -8
+    fgraph_straight_restore
     lea r11, [r11 + FGRAPH_SHORT_SLED]
     cmp byte ptr [r11 - FGRAPH_SHORT_SLED], FGRAPH_PAD_FIRST
     jne fgraph_balanced_drop
@@ -101,15 +105,7 @@
     jmp fgraph_balanced_drop
 8:
     .cfi_adjust_cfa_offset 40
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop rdx
-    .cfi_adjust_cfa_offset -8
-    pop rax
+    fgraph_straight_restore
     .cfi_restore_state
     .endm
 
@@ -237,3 +233,4 @@ fgraph_jumped_stop:
 
     .purgem fgraph_prefixed_entry
     .purgem fgraph_straight_entry
+    .purgem fgraph_straight_restore

@@ -10,9 +10,10 @@ use crate::filter::Filter;
 use crate::filter_text::ParseError;
 use crate::graph::GraphOps;
 use crate::graph::world::user as graph_user;
-use crate::ops::OpsFlags;
+use crate::ops::{Ops, OpsFlags};
 use crate::select::SelectError;
-use crate::testing::{Random, kernel};
+use crate::testing::{Random, keep, kernel};
+use crate::users::User;
 use crate::words::{Cause, LONGEST_WAITING, List, MAX_WAITING, Mode, Place};
 
 const RUN: &str = "_RNvCshp5d4tyNz3J_1r3run";
@@ -560,7 +561,33 @@ fn files_tell_functions_apart<T: Target>() {
     assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
 }
 
+fn a_user_adopts_anothers_sets_as_they_are_now<T: Target>() {
+    let mut world = world::<T>();
+    world.load(0).unwrap();
+    let fresh =
+        || -> &'static Ops<T::Regs> { keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::NONE)) };
+    let (keeper, other) = (fresh(), fresh());
+    let [kept, kept_not] = [(keeper, WhichSet::Filter), (keeper, WhichSet::Notrace)];
+    let [own, own_not] = [(other, WhichSet::Filter), (other, WhichSet::Notrace)];
+    let adopt = |world: &World<T>| world.engine.adopt_sets(keeper, User::Entry(other));
+    assert_eq!(world.write(kept, "vfs_* ext4_read", Mode::Replace), Ok(()));
+    assert_eq!(world.write(kept_not, "vfs_write", Mode::Replace), Ok(()));
+    // Before it is registered, and while it is: then its text follows.
+    assert_eq!((adopt(&world), world.engine.register_ops(other)), (Ok(()), Ok(())));
+    let patched = |world: &World<T>| world.engine.stats().patched;
+    assert_eq!((world.addrs(own), world.addrs(own_not)), (world.addrs(kept), world.addrs(kept_not)));
+    assert_eq!(patched(&world), 3);
+    assert_eq!(world.write(kept, "traceon", Mode::Replace), Ok(()));
+    assert_eq!(patched(&world), 3, "nobody adopted that");
+    assert_eq!(adopt(&world), Ok(()));
+    assert_eq!((world.members(own), patched(&world)), (Some(vec!["traceon".to_string()]), 1));
+    assert_eq!(world.write(kept, "*", Mode::Replace), Ok(()));
+    assert_eq!((adopt(&world), world.addrs(own)), (Ok(()), None));
+    assert_eq!(world.addrs(kept), None, "the keeper keeps its own");
+}
+
 for_both_machines! {
+    a_user_adopts_anothers_sets_as_they_are_now
     words_take_what_they_name
     a_filter_that_is_everything_gives_way_to_what_is_named
     refused_words_leave_everything_as_it_was
