@@ -124,8 +124,8 @@ pub enum Kind<'a> {
         depth: u32,
         /// How long it ran.
         duration_ns: u64,
-        /// The registers that hold its return value.
-        retval: [usize; 2],
+        /// The registers that hold its return value; `None` if they were not recorded.
+        retval: Option<[usize; 2]>,
         /// How many calls the task could not follow so far, for want of room on its shadow stack.
         overrun: u32,
     },
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn what_could_not_be_written_can_be_given_again() {
         let entry = |func, depth| Kind::Entry { func, depth, ret_addr: None, args: &[] };
-        let back = |func, depth| Kind::Return { func, depth, duration_ns: 1, retval: [0; 2], overrun: 0 };
+        let back = |func, depth| Kind::Return { func, depth, duration_ns: 1, retval: None, overrun: 0 };
         let comment = Kind::Comment { event: 0, data: b"x" };
         let kinds = [
             [entry(1, 0), entry(2, 1), back(2, 1), comment, back(1, 0)],
