@@ -25,22 +25,33 @@ target_x86_64 := x86_64-unknown-none
 sled_arm64 := 4,2
 sled_x86_64 := 18,16
 
-# The kernels once more: with sites that have no prefix; for the arm64 target that lets Rust use vector registers.
-BOOTS := $(ARCHES) arm64-plain x86_64-plain arm64-vectors
+# The kernels once more: with sites that have no prefix; for the arm64 target that lets Rust use vector registers; with signed
+# return addresses (arm64) and landing pads.
+BOOTS := $(ARCHES) arm64-plain x86_64-plain arm64-vectors arm64-guarded x86_64-guarded
 target_arm64-plain := $(target_arm64)
 sled_arm64-plain := 2
 target_x86_64-plain := $(target_x86_64)
 sled_x86_64-plain := 5
 target_arm64-vectors := aarch64-unknown-none
 sled_arm64-vectors := 2
+target_arm64-guarded := $(target_arm64)
+sled_arm64-guarded := $(sled_arm64)
+target_x86_64-guarded := $(target_x86_64)
+sled_x86_64-guarded := $(sled_x86_64)
 
 # What the kernel is compiled with: for its Cargo call alone, so that host programs are built as always. The flags go to
 # a pinned stable compiler, which takes `-Z` with RUSTC_BOOTSTRAP.
-kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1))
+kernel_flags = -Cforce-frame-pointers=yes -Crelocation-model=static -Zpatchable-function-entry=$(sled_$(1)) $(guards_$(1))
+guards_arm64-guarded := -Zbranch-protection=bti,pac-ret -Clink-arg=--emit-relocs
+guards_x86_64-guarded := -Zcf-protection=full -Clink-arg=--emit-relocs
+# Relocations stay in the image for `fgraph check --landing-pads`.
 # A target folder of its own for each set of flags, since others would throw away what is built.
-kernel_target = target/kernel$(if $(findstring plain,$(1)),-plain)
+kernel_target = target/kernel$(if $(findstring plain,$(1)),-plain)$(if $(findstring guarded,$(1)),-guarded)
+# The standard library as it comes has no landing pads: with one such part, the linker does not call the whole guarded.
+kernel_std = $(if $(findstring guarded,$(1)),-Zbuild-std=core$(comma)alloc$(comma)compiler_builtins)
+comma := ,
 kernel_cargo = env -u CARGO_ENCODED_RUSTFLAGS RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(call kernel_flags,$(1))" \
-	cargo build -p fgraph-qemu --profile kernel --target $(target_$(1)) --target-dir $(call kernel_target,$(1))
+	cargo build -p fgraph-qemu --profile kernel --target $(target_$(1)) --target-dir $(call kernel_target,$(1)) $(call kernel_std,$(1))
 
 # The kernel as it was linked, and with the names of its functions: the one that is booted.
 kernel_linked = $(call kernel_target,$(1))/$(target_$(1))/kernel/kernel
@@ -144,6 +155,13 @@ qemu-test-arm64-plain: setup-qemu-arm64 kernel-arm64-plain
 qemu-test-x86_64-plain: setup-qemu-x86_64 kernel-x86_64-plain
 	scripts/step --tests boot-x86_64-plain qemu/run x86_64 $(call kernel,x86_64-plain) $(BOOT_TIMEOUT) $(boot_test_words)
 
+# An arm64 CPU that enforces all of it; QEMU has none for x86_64.
+qemu-test-arm64-guarded: setup-qemu-arm64 kernel-arm64-guarded
+	QEMU_CPU=max scripts/step --tests boot-arm64-guarded qemu/run arm64 $(call kernel,arm64-guarded) $(BOOT_TIMEOUT) \
+		$(boot_test_words) guarded
+qemu-test-x86_64-guarded: setup-qemu-x86_64 kernel-x86_64-guarded
+	scripts/step --tests boot-x86_64-guarded qemu/run x86_64 $(call kernel,x86_64-guarded) $(BOOT_TIMEOUT) $(boot_test_words)
+
 $(call each,selfcheck): selfcheck-%: setup-qemu-% kernel-%
 	scripts/step --tests selfcheck-$* qemu/run $* $(call kernel,$*) $(BOOT_TIMEOUT) selfcheck
 
@@ -159,8 +177,13 @@ fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_R
 	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
 
 .PHONY: bench
-bench: setup-rust ## memory and time of a million sites
+bench: setup-rust ## memory and time of a million sites; a million calls reported
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
+	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
+
+.PHONY: $(call each,bench)
+$(call each,bench): bench-%: setup-qemu-% kernel-% ## instructions of a traced call, counted by QEMU
+	QEMU_ICOUNT=1 QEMU_SMP=1 qemu/run $* $(call kernel,$*) 120 bench
 
 .PHONY: miri
 miri: setup-rust ## the engine's tests under Miri (minutes), with the nightly toolchain
@@ -214,3 +237,4 @@ clean: ## remove everything that was built
 	cargo clean
 	cargo clean --target-dir target/kernel
 	cargo clean --target-dir target/kernel-plain
+	cargo clean --target-dir target/kernel-guarded

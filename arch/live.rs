@@ -23,6 +23,7 @@ unsafe extern "Rust" {
     safe fn __fgraph_context() -> Context;
     safe fn __fgraph_cpu_id() -> usize;
     safe fn __fgraph_clock_ns() -> u64;
+    safe fn __fgraph_counts_time() -> bool;
     safe fn __fgraph_task_id() -> u32;
     safe fn __fgraph_preempt_disable();
     safe fn __fgraph_preempt_enable();
@@ -52,6 +53,10 @@ unsafe impl Platform for Bound {
     #[inline(always)]
     fn clock_ns() -> u64 {
         __fgraph_clock_ns()
+    }
+    #[inline(always)]
+    fn counts_time() -> bool {
+        __fgraph_counts_time()
     }
     #[inline(always)]
     fn task_id() -> u32 {

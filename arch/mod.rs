@@ -2,7 +2,7 @@
 //! pure functions, compiled and tested on every host.
 //!
 //! A machine's live half (`tramp`) must supply: `Live` (its [`Machine`](crate::machine::Machine)), `trampolines()`, `return_hooker()`,
-//! and `flush(addr, len)`.
+//! `flush(addr, len)`, `counter()`, and for the straight path `KEY_ABOVE_SLOT` and `state_of_prefixed(func)`.
 
 use cfg_if::cfg_if;
 
@@ -26,8 +26,14 @@ pub(crate) use machine::tramp;
 
 #[cfg(feature = "trampolines")]
 pub(crate) mod live;
+#[cfg(feature = "trampolines")]
+mod offsets;
 #[cfg(feature = "selftest")]
 pub mod selftest;
+#[cfg(feature = "trampolines")]
+mod straight;
+#[cfg(feature = "trampolines")]
+pub(crate) mod tracefs;
 #[cfg(feature = "trampolines")]
 pub mod tracer;
 

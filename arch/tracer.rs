@@ -7,16 +7,20 @@
 use crate::addr::{FuncAddr, RetAddr};
 use crate::arch::FtraceRegs;
 use crate::arch::live::{Bound, ENGINE};
+use crate::arch::tramp;
 use crate::filter::Filter;
 use crate::graph::{EntryCall, GraphOps, ReturnCall, Want};
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::{Context, Platform};
 use crate::regs::Regs;
 use crate::ring::{Brief, Ring};
+use crate::site::StateWord;
+use crate::straight;
 use crate::sync::{AtomicU32, Ordering};
+use crate::task::TaskTrace;
 use crate::wire::{Call, Hit, MAX_DATA, Mark, Record, Who};
 
-/// The most CPUs that are recorded; what others do is lost, and their own rings say nothing of it.
+/// The most CPUs that are recorded; what others do is lost, and counted nowhere.
 pub const MAX_CPUS: usize = 64;
 
 static RINGS: [Ring; MAX_CPUS] = [const { Ring::new() }; MAX_CPUS];
@@ -25,9 +29,9 @@ bitflags::bitflags! {
     /// What is recorded of a call beside its times.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Recorded: u32 {
-        /// What it returned (`funcgraph-retval`): both registers, the second only with [`SECOND`](Self::SECOND).
+        /// The register that it returned something in, if it returned anything (`funcgraph-retval`).
         const RETVAL = 1 << 0;
-        /// The second return register too.
+        /// The second such register.
         const SECOND = 1 << 1;
         /// Where it returned to (`funcgraph-retaddr`).
         const RET_ADDR = 1 << 2;
@@ -53,7 +57,7 @@ pub fn ring(cpu: usize) -> Option<&'static Ring> {
 
 /// The function_graph tracer as a graph user for [`register_ftrace_graph`](crate::register_ftrace_graph).
 pub const fn function_graph(filter: Filter) -> GraphOps<FtraceRegs> {
-    GraphOps::new(entry, ret, filter)
+    GraphOps::new(entry, ret, filter).straight()
 }
 
 /// The function tracer as a user of entries for [`register_ftrace_function`](crate::register_ftrace_function).
@@ -66,6 +70,12 @@ pub fn numbered_function(number: u32) -> Option<FuncAddr> {
     ENGINE.numbered_function(number)
 }
 
+/// The time of records.
+#[inline]
+fn now() -> u64 {
+    if Bound::counts_time() { tramp::counter() } else { Bound::clock_ns() }
+}
+
 /// Records a mark of a user's own on this CPU, with the first [`MAX_DATA`] words of `data`. `false` if it was refused, or nothing is
 /// recorded. Any context.
 pub fn mark(id: u32, data: &[u64]) -> bool {
@@ -73,7 +83,7 @@ pub fn mark(id: u32, data: &[u64]) -> bool {
     let mark = Mark {
         id,
         who: who(Bound::context()),
-        time: Bound::clock_ns(),
+        time: now(),
         data: data.get(..MAX_DATA).unwrap_or(data),
         cut: data.len() > MAX_DATA,
     };
@@ -98,51 +108,98 @@ fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut 
     let hit = Hit {
         func: ENGINE.function_number(func),
         who: who(Bound::context()),
-        time: Bound::clock_ns(),
+        time: now(),
         parent_ip: parent_ip.get() as u64,
     };
     // A refusal is counted.
     let _ = ring.record(&Record::Hit(hit));
 }
 
-/// What is kept of a call until it returns.
+/// What is kept of a call until it returns: the time of its entry.
 const START: usize = 0;
-const CPU: usize = 1;
-const WORDS: usize = 2;
 
 fn entry(call: &mut EntryCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) -> Want {
-    if !here().is_some_and(Ring::is_on) {
-        return Want::Nothing;
-    }
-    let Some(data) = call.reserve(WORDS) else { return Want::Nothing };
-    data[CPU].store(Bound::cpu_id(), Ordering::Relaxed);
+    let Some(data) = call.reserve(straight::DATA_WORDS) else { return Want::Nothing };
     // As late as possible: what runs before belongs to the tracer, not to the function.
-    data[START].store(Bound::clock_ns() as usize, Ordering::Relaxed);
+    data[START].store(now() as usize, Ordering::Relaxed);
     Want::Return
 }
 
 fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
-    let end = Bound::clock_ns();
-    let (Some(ring), Some(data)) = (here(), call.data()) else { return };
+    let end = now();
+    let Some(data) = call.data() else { return };
     let start = data[START].load(Ordering::Relaxed) as u64;
-    let from = data[CPU].load(Ordering::Relaxed);
-    let recorded = recorded();
-    let [retval, second] = call.fregs().return_values().map(|value| value as u64);
+    let retvals = call.fregs().return_values().map(|value| value as u64);
     let (func, depth, who) = (ENGINE.function_number(call.func()), call.depth(), who(call.context()));
-    let retval = recorded.contains(Recorded::RETVAL).then_some(retval);
-    let overrun = call.overrun() as u32;
-    let plain = !recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) && overrun == 0;
-    // A refusal is counted.
-    let _ = if plain && from == Bound::cpu_id() {
-        ring.call(&Brief { func, depth, who, start, end, retval })
-    } else {
-        ring.record(&Record::Call(Call {
-            retval,
-            retval2: recorded.contains(Recorded::SECOND).then_some(second),
-            overrun,
-            from_cpu: (from != Bound::cpu_id()).then_some(from as u32),
-            ret_addr: recorded.contains(Recorded::RET_ADDR).then_some(call.ret_addr().get() as u64),
-            ..Call::new(func, depth, who, start, end)
-        }))
-    };
+    record(&Returned {
+        func,
+        depth,
+        who,
+        start,
+        end,
+        retvals,
+        ret_addr: call.ret_addr(),
+        overrun: call.overrun() as u32,
+    });
+}
+
+/// A call of the straight path returned. Preemption is off.
+#[inline(always)]
+pub(crate) fn straight_call(
+    call: &straight::Call,
+    state: *const StateWord,
+    retvals: [u64; 2],
+    end: u64,
+    depth: u32,
+    context: Context,
+    task: &TaskTrace,
+) {
+    record(&Returned {
+        func: ENGINE.number_of_state(state),
+        depth,
+        who: who(context),
+        start: call.start,
+        end,
+        retvals,
+        ret_addr: call.ret_addr,
+        overrun: task.overrun() as u32,
+    });
+}
+
+/// All that can be recorded of a call.
+struct Returned {
+    func: u32,
+    depth: u32,
+    who: Who,
+    start: u64,
+    end: u64,
+    retvals: [u64; 2],
+    ret_addr: RetAddr,
+    overrun: u32,
+}
+
+/// Records a call, as far as that is wanted. A refusal is counted.
+#[inline(always)]
+fn record(call: &Returned) {
+    let Some(ring) = here() else { return };
+    let recorded = recorded();
+    if recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) || call.overrun != 0 {
+        return record_all(ring, recorded, call);
+    }
+    let retval = recorded.contains(Recorded::RETVAL).then_some(call.retvals[0]);
+    let &Returned { func, depth, who, start, end, .. } = call;
+    let _ = ring.call(&Brief { func, depth, who, start, end, retval });
+}
+
+#[cold]
+#[inline(never)]
+fn record_all(ring: &Ring, recorded: Recorded, call: &Returned) {
+    let [retval, second] = call.retvals;
+    let _ = ring.record(&Record::Call(Call {
+        retval: recorded.contains(Recorded::RETVAL).then_some(retval),
+        retval2: recorded.contains(Recorded::SECOND).then_some(second),
+        overrun: call.overrun,
+        ret_addr: recorded.contains(Recorded::RET_ADDR).then_some(call.ret_addr.get() as u64),
+        ..Call::new(call.func, call.depth, call.who, call.start, call.end)
+    }));
 }

@@ -86,7 +86,13 @@ impl<'a> Btf<'a> {
         if base.is_some_and(|base| base.base.is_some()) {
             return Err(BtfError::BaseIsSplit);
         }
-        Ok(Self { base, types: sections.types, strings, first: base.map_or(1, Btf::end), index: Index::EMPTY })
+        Ok(Self {
+            base,
+            types: sections.types,
+            strings,
+            first: base.map_or(1, Btf::end),
+            index: Index::EMPTY,
+        })
     }
 
     /// The id behind the last type.
@@ -163,7 +169,9 @@ impl<'a> Btf<'a> {
             Kind::FuncProto { ret, params } => Some((ret, params)),
             _ => None,
         };
-        let (Some((ret, params)), Some((other_ret, others))) = (proto(one), proto(other)) else { return false };
+        let (Some((ret, params)), Some((other_ret, others))) = (proto(one), proto(other)) else {
+            return false;
+        };
         params.len() == others.len()
             && self.same_value(ret, other_ret)
             && params.iter().zip(others.iter()).all(|(a, b)| a.name == b.name && self.same_value(a.ty, b.ty))

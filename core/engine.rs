@@ -8,16 +8,18 @@ use core::marker::PhantomData;
 
 use spin::Mutex;
 
-use crate::addr::{FuncAddr, RetAddr, SiteAddr};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
 use crate::graph::{self, Callbacks};
 use crate::machine::{Machine, Trampolines};
-use crate::platform::Platform;
+use crate::platform::{Context, Platform};
 use crate::quiesce::Quiesce;
 use crate::recursion::Group;
 use crate::regs::{Regs, Saved};
 use crate::site::{SiteReport, SiteSource, State, StateWord};
 use crate::sites::{Groups, ModuleId};
+use crate::straight;
 use crate::sync::{AtomicBool, Ordering};
+use crate::task::TaskTrace;
 use crate::users::{Mask, Users, slots};
 use crate::words::Desk;
 
@@ -64,6 +66,10 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             _platform: PhantomData,
         }
     }
+
+    /// From the engine to the words of the straight path.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines use it"))]
+    pub(crate) const STRAIGHT: usize = core::mem::offset_of!(Self, users) + Users::<M::Regs>::STRAIGHT;
 
     /// Takes the sites over and prepares their text.
     ///
@@ -175,15 +181,59 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         P::preempt_enable();
     }
 
+    /// A function returned whose call the straight path hooked: pops its frame, when `record` has been told of the call, and writes where
+    /// it returns to to `slot`. `false` if it is not such a call; nothing was done then.
+    ///
+    /// # Safety
+    /// `slot` is where the return trampoline will take the address from.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
+    #[inline(always)]
+    pub(crate) unsafe fn leave_straight(
+        &self,
+        task: &TaskTrace,
+        key: StackKey,
+        slot: *mut usize,
+        record: impl FnOnce(&straight::Call, u32, Context),
+    ) -> bool {
+        let Some(call) = task.shadow.straight(self.users.straight.words(), key) else { return false };
+        let depth = task.depth.load(Ordering::Relaxed).wrapping_sub(1);
+        P::preempt_disable();
+        let context = P::context();
+        if let Some(_guard) = task.enter(Group::Graph, context) {
+            record(&call, depth, context);
+        }
+        task.returns.add(context, 1);
+        if depth >= task.max_depth.load(Ordering::Relaxed) {
+            task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+        }
+        // SAFETY: by the caller's promise. Volatile: a stack walker that interrupts the next lines reads it.
+        unsafe { slot.write_volatile(call.ret_addr.get()) };
+        task.depth.store(depth, Ordering::Relaxed);
+        task.shadow.pop_straight(call);
+        P::preempt_enable();
+        true
+    }
+
+    /// The number of the function whose state word this is.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
+    #[inline(always)]
+    pub(crate) fn number_of_state(&self, word: *const StateWord) -> u32 {
+        self.sites.number_of_state(word)
+    }
+
     /// The number that a function has in records, by its entry or its site: [`NO_FUNC`](crate::wire::NO_FUNC) if it cannot be
-    /// traced. Any context, on the traced path within a callback.
-    pub fn function_number(&self, func: FuncAddr) -> u32 {
+    /// traced. From a callback, whose section keeps modules' tables from being forgotten.
+    pub(crate) fn function_number(&self, func: FuncAddr) -> u32 {
         self.sites.number_of::<M>(func)
     }
 
-    /// The function that has a number in records, if its module is still there. Task context.
+    /// The function that has a number in records, if its module is still there. Any context.
     pub fn numbered_function(&self, number: u32) -> Option<FuncAddr> {
-        self.sites.numbered::<M>(number)
+        P::preempt_disable();
+        // Modules' tables are not forgotten within a section.
+        let func = self.quiesce.enter(P::cpu_id()).and_then(|_section| self.sites.numbered::<M>(number));
+        P::preempt_enable();
+        func
     }
 
     /// Whether tracing has stopped for good.
@@ -194,12 +244,30 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// Stops tracing for good: no callback is called any more; hooked calls still return.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
+        self.users.straight.off();
     }
 
     /// Returns when no callback is under way that began before: what callbacks used until now can be reused then. Task context, not
     /// from a callback.
     pub fn synchronize(&self) {
         self.quiesce.synchronize::<P>();
+    }
+
+    /// Lets the trampolines do by themselves what the users want, if they can. Under the lock, when a change of users is complete.
+    fn choose_path(&self) {
+        if P::counts_time() && !self.is_stopped() {
+            self.users.choose_path();
+            // `stop` comes from any context, and so perhaps just now. Its `off` is behind ours: then it stays off. Or it is before:
+            // then our read-modify-write has seen what it stored, and so the load here sees what was stored before that.
+            if self.is_stopped() {
+                self.users.straight.off();
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn takes_straight_path(&self) -> bool {
+        self.users.straight.words().0 != 0
     }
 
     fn ready(&self, control: &Control) -> Result<Trampolines, Error> {

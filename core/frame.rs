@@ -26,7 +26,7 @@ pub(crate) const FUNC: usize = 1;
 pub(crate) const KEY: usize = 2;
 pub(crate) const CONTROL: usize = 3;
 
-const DISTANCE_BITS: u32 = 10;
+pub(crate) const DISTANCE_BITS: u32 = 10;
 const STATE_BITS: u32 = 2;
 const WANT_BITS: u32 = 24;
 const STAMP_BITS: u32 = 28;

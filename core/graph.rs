@@ -48,12 +48,14 @@ pub struct GraphOps<R: Regs> {
     private: usize,
     /// What this is a part of, if it is one of this crate's own.
     pub(crate) owner: Owner,
+    /// Whether the straight path does what the callbacks do.
+    straight: bool,
 }
 
 impl<R: Regs> GraphOps<R> {
     /// A user that wants to know of calls of the functions that `filter` lets through.
     pub const fn new(entry: GraphEntryFunc<R>, ret: GraphReturnFunc<R>, filter: Filter) -> Self {
-        Self { entry, ret, abandoned: None, filter, private: 0, owner: Owner::none() }
+        Self { entry, ret, abandoned: None, filter, private: 0, owner: Owner::none(), straight: false }
     }
 
     /// The same, which is also told of calls that it waits for in vain: a non-local jump left them, or the stack was unwound. That is
@@ -67,6 +69,18 @@ impl<R: Regs> GraphOps<R> {
     pub const fn with_private(mut self, private: usize) -> Self {
         self.private = private;
         self
+    }
+
+    /// The same, for which the straight path does what the callbacks do.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracer is one"))]
+    pub(crate) const fn straight(mut self) -> Self {
+        self.straight = true;
+        self
+    }
+
+    /// Whether the straight path does what the callbacks do.
+    pub(crate) fn is_straight(&self) -> bool {
+        self.straight
     }
 
     /// The user's own word.
@@ -265,7 +279,7 @@ impl<'a, R: Regs> ReturnCall<'a, R> {
 
     /// How many calls of this task have found the shadow stack full so far.
     pub fn overrun(&self) -> u64 {
-        self.own.task.stats().overrun
+        self.own.task.overrun()
     }
 }
 
@@ -357,7 +371,6 @@ pub(crate) fn enter<R: Regs>(
     task.shadow.seal(frame, want, stamp);
     // SAFETY: `hooker` is the return hooker, which gives control back to `ret_addr` through the frame just sealed.
     unsafe { fregs.set_return_address(hooker) };
-    task.calls.add(context, 1);
     if depth + 1 > task.max_depth.load(Ordering::Relaxed) {
         task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
     }

@@ -50,6 +50,7 @@ pub mod select;
 mod shadow;
 mod site;
 mod sites;
+mod straight;
 #[cfg(feature = "symbols")]
 pub mod symbols;
 mod sync;
@@ -58,8 +59,10 @@ mod task;
 mod testing;
 pub mod text;
 pub mod trace;
+pub mod tracefs;
 pub mod unwind;
 mod users;
+pub mod values;
 pub mod wire;
 pub mod words;
 
@@ -91,6 +94,8 @@ pub use users::MAX_USERS;
 pub use arch::live::{TrapResume, breakpoint};
 #[cfg(feature = "selftest")]
 pub use arch::selftest;
+#[cfg(feature = "trampolines")]
+pub use arch::tracefs::LiveFunctions;
 #[cfg(feature = "trampolines")]
 pub use arch::tracer;
 

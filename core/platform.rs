@@ -152,6 +152,14 @@ pub unsafe trait Platform: 'static {
     /// Nanoseconds since an arbitrary start, never going back on one CPU.
     fn clock_ns() -> u64;
 
+    /// Whether records have times of the machine's own counter (x86_64: the time-stamp counter; arm64: `CNTVCT_EL0`), not of
+    /// [`clock_ns`](Self::clock_ns). Then the tracer's entries need no call to read the time, which is what makes the straight path
+    /// possible; whoever reads the records says what a count is worth ([`Key::time_ns`](crate::wire::tree::Key::time_ns)). The answer
+    /// never changes. The counter must run at one rate and agree on all CPUs.
+    fn counts_time() -> bool {
+        false
+    }
+
     /// Number and name of the current task, for records: called with preemption disabled.
     fn task_id() -> u32;
 
@@ -225,6 +233,11 @@ macro_rules! bind_platform {
             #[unsafe(link_section = ".text.notrace.fgraph_platform")]
             extern "Rust" fn __fgraph_clock_ns() -> u64 {
                 <$platform as Platform>::clock_ns()
+            }
+            #[unsafe(no_mangle)]
+            #[unsafe(link_section = ".text.notrace.fgraph_platform")]
+            extern "Rust" fn __fgraph_counts_time() -> bool {
+                <$platform as Platform>::counts_time()
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".text.notrace.fgraph_platform")]

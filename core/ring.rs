@@ -62,7 +62,7 @@ pub use read::{Item, Reader};
 /// A call that returned, as almost all are recorded: nothing of it needs more than a few words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Brief {
-    /// The function, as an index of the site table.
+    /// The function's number: of the kernel's, its index in the site table.
     pub func: u32,
     /// How many calls of the task are around this one.
     pub depth: u32,

@@ -78,7 +78,7 @@ impl Groups {
         self.numbers.store(behind.unwrap_or(first), Ordering::Relaxed);
     }
 
-    /// The number of the function whose state this is.
+    /// The number of the function whose state this is. Compares addresses, and looks at no memory of a module: any context.
     #[inline]
     pub(crate) fn number_of_state(&self, word: *const StateWord) -> u32 {
         if let Some(index) = self.kernel().index_of_state(word) {

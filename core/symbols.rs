@@ -27,10 +27,14 @@
 //! |    | s        | strings: the names as the symbol table has them, UTF-8, one after the other, nothing between |
 //!
 //! Several names of one address are neighbours, and the first of them is the one to show. The writer decides
-//! which: global before local before weak, then the shorter, then by text.
+//! which: global before local before weak, then the shorter, then by text. Behind the blob, [`files`] may follow.
 
 use core::fmt;
 use core::hint::black_box;
+
+use files::{Files, FilesError};
+
+pub mod files;
 
 /// Where things stand in the blob. Readers need only [`Symbols`]; these constants are for writers.
 pub mod layout {
@@ -132,6 +136,8 @@ pub enum SymbolsError {
         /// Offset into the strings of the first wrong byte.
         offset: usize,
     },
+    /// What follows the blob is a damaged table of source files.
+    Files(FilesError),
 }
 
 impl fmt::Display for SymbolsError {
@@ -167,6 +173,7 @@ impl fmt::Display for SymbolsError {
                 write!(f, "the name of symbol {index}, at {offset:#x} of the strings, splits a character")
             }
             Self::NotUtf8 { offset } => write!(f, "the names are not UTF-8 at {offset:#x} of the strings"),
+            Self::Files(error) => write!(f, "{error}"),
         }
     }
 }
@@ -184,6 +191,8 @@ pub struct Symbol<'a> {
     pub name: &'a str,
     /// How far behind the start the address lies that was asked for; 0 where none was.
     pub offset: u64,
+    /// The source file that it comes from, if that is known.
+    pub file: Option<&'a str>,
 }
 
 impl<'a> Symbol<'a> {
@@ -204,6 +213,7 @@ pub struct Symbols<'a> {
     sizes: &'a [[u8; 4]],
     names: &'a [[u8; 4]],
     strings: &'a str,
+    files: Files<'a>,
 }
 
 impl<'a> Symbols<'a> {
@@ -255,9 +265,12 @@ impl<'a> Symbols<'a> {
             sizes: sizes.as_chunks().0,
             names: names.as_chunks().0,
             strings,
+            files: Files::NONE,
         };
         symbols.check_entries()?;
-        Ok(symbols)
+        let behind = bytes.get(blob.len()..).unwrap_or_default();
+        let files = Files::parse(behind, count).map_err(SymbolsError::Files)?;
+        Ok(Self { files, ..symbols })
     }
 
     fn check_entries(&self) -> Result<(), SymbolsError> {
@@ -364,7 +377,7 @@ impl<'a> Symbols<'a> {
         let from = u32::from_le_bytes(*self.names.get(index)?) as usize;
         let name = self.strings.get(from..self.name_end(index))?;
         let start = self.base.wrapping_add(u64::from(start)).wrapping_add(self.slide);
-        Some(Symbol { start, size, name, offset: 0 })
+        Some(Symbol { start, size, name, offset: 0, file: self.files.of(index) })
     }
 
     fn name_end(&self, index: usize) -> usize {

@@ -28,7 +28,7 @@ pub struct TaskTrace {
     pub(crate) shadow: Shadow,
     /// Hooked calls that have not returned.
     pub(crate) depth: AtomicU32,
-    pause: AtomicU32,
+    pub(crate) pause: AtomicU32,
     pub(crate) max_depth: AtomicU32,
     /// Entries that found [`MAX_NEST`] trampolines under way; counted in assembly.
     pub(crate) nest_refused: AtomicU64,
@@ -38,8 +38,6 @@ pub struct TaskTrace {
     pub(crate) abandoned: Counter,
     /// Entries that the recursion guards kept out.
     pub(crate) recursed: Counter,
-    /// Hooked calls.
-    pub(crate) calls: Counter,
     /// Returns of hooked calls.
     pub(crate) returns: Counter,
     /// A word for each graph user.
@@ -63,6 +61,7 @@ impl Counter {
         word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }
 
+    #[inline]
     fn sum(&self) -> u64 {
         self.0.iter().map(|word| word.load(Ordering::Relaxed)).sum()
     }
@@ -75,7 +74,7 @@ pub struct TaskStats {
     pub calls: u64,
     /// Hooked calls that returned.
     pub returns: u64,
-    /// The deepest nesting of hooked calls.
+    /// The deepest nesting of hooked calls; those that only the tracer hooked count when they return.
     pub max_depth: u32,
     /// Hooked calls that have not returned yet.
     pub depth: u32,
@@ -101,7 +100,6 @@ impl TaskTrace {
             abandoned: Counter::new(),
             nest_refused: AtomicU64::new(0),
             recursed: Counter::new(),
-            calls: Counter::new(),
             returns: Counter::new(),
             words: Words::new(),
             sleep: Sleep::new(),
@@ -188,15 +186,23 @@ impl TaskTrace {
         self.shadow.walk()
     }
 
+    /// Calls that ran unhooked because the shadow stack was full.
+    #[inline]
+    pub(crate) fn overrun(&self) -> u64 {
+        self.overrun.sum()
+    }
+
     /// The counters, each exact when the task is stopped.
     pub fn stats(&self) -> TaskStats {
+        let (returns, abandoned) = (self.returns.sum(), self.abandoned.sum());
+        let depth = self.depth.load(Ordering::Relaxed);
         TaskStats {
-            calls: self.calls.sum(),
-            returns: self.returns.sum(),
+            calls: returns + u64::from(depth) + abandoned,
+            returns,
             max_depth: self.max_depth.load(Ordering::Relaxed),
-            depth: self.depth.load(Ordering::Relaxed),
-            overrun: self.overrun.sum(),
-            abandoned: self.abandoned.sum(),
+            depth,
+            overrun: self.overrun(),
+            abandoned,
             recursed: self.recursed.sum() + self.nest_refused.load(Ordering::Relaxed),
         }
     }

@@ -53,6 +53,9 @@ bitflags::bitflags! {
         const OVERRUN = 1 << 10;
         /// Arguments.
         const ARGS = 1 << 11;
+        /// Return values are shown by type, by what [`Resolve::write_typed_retval`] knows; `RETVAL_HEX` comes before it. Without
+        /// effect unless `RETVAL` is set.
+        const RETVAL_TYPED = 1 << 12;
     }
 }
 
@@ -121,8 +124,8 @@ pub enum Kind<'a> {
         depth: u32,
         /// How long it ran.
         duration_ns: u64,
-        /// The registers that hold its return value.
-        retval: [usize; 2],
+        /// The registers that hold its return value; `None` if they were not recorded.
+        retval: Option<[usize; 2]>,
         /// How many calls the task could not follow so far, for want of room on its shadow stack.
         overrun: u32,
     },
@@ -206,6 +209,11 @@ pub trait Resolve {
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         write_raw_retval(retval[0], form, f)
+    }
+
+    /// Writes a value that the function at `func` returned, by its type. Where that is not known, it is shown as without types.
+    fn write_typed_retval(&self, func: usize, retval: [usize; 2], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_retval(func, retval, RetvalForm::Errors, f)
     }
 
     /// Writes the arguments that the function at `func` was called with.
@@ -483,7 +491,7 @@ mod tests {
     #[test]
     fn what_could_not_be_written_can_be_given_again() {
         let entry = |func, depth| Kind::Entry { func, depth, ret_addr: None, args: &[] };
-        let back = |func, depth| Kind::Return { func, depth, duration_ns: 1, retval: [0; 2], overrun: 0 };
+        let back = |func, depth| Kind::Return { func, depth, duration_ns: 1, retval: None, overrun: 0 };
         let comment = Kind::Comment { event: 0, data: b"x" };
         let kinds = [
             [entry(1, 0), entry(2, 1), back(2, 1), comment, back(1, 0)],

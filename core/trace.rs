@@ -14,7 +14,7 @@ use crate::wire::tree::{Extra, ExtraRoom, Key, Line, Node, Tree};
 pub struct PartMemory<'m> {
     /// [`Buffer::page_len`] words.
     pub page: &'m mut [u64],
-    /// A node for each record of a batch.
+    /// A node for each record of a batch; without any, nothing is read.
     pub nodes: &'m mut [Node],
     /// Words for arguments of calls and data of marks; may be empty.
     pub words: &'m mut [u64],
@@ -135,6 +135,7 @@ impl<'t, 'm> Trace<'t, 'm> {
     /// again later. Of events with the same time, those of the first part come first; a loss comes before all else.
     ///
     /// An event whose `each` fails is given again.
+    #[expect(clippy::type_complexity, reason = "an alias would hide what `each` is given")]
     pub fn next<E>(
         &mut self,
         key: &dyn Key,

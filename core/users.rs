@@ -13,6 +13,7 @@ use crate::frame::MAX_STAMP;
 use crate::graph::GraphOps;
 use crate::ops::Ops;
 use crate::regs::Regs;
+use crate::straight::Straight;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, interrupt_point};
 
 /// Slots, each with a bit of its own in every site's state.
@@ -63,6 +64,8 @@ pub(crate) struct Users<R: Regs> {
     clock: AtomicU64,
     /// For each slot, what `clock` said when its user came.
     since: [AtomicU64; SLOTS],
+    /// Whether the trampolines may do by themselves what the only user wants.
+    pub(crate) straight: Straight,
 }
 
 impl<R: Regs> Users<R> {
@@ -76,8 +79,12 @@ impl<R: Regs> Users<R> {
             all_notrace: AtomicU32::new(0),
             clock: AtomicU64::new(0),
             since: [const { AtomicU64::new(0) }; SLOTS],
+            straight: Straight::new(),
         }
     }
+
+    /// From here to the words of the straight path.
+    pub(crate) const STRAIGHT: usize = core::mem::offset_of!(Self, straight);
 
     /// Gives the user a slot, not enabled yet. `None` when there is none, or stamps would repeat. Control side.
     pub(crate) fn attach(&self, user: User<R>) -> Option<usize> {
@@ -108,11 +115,23 @@ impl<R: Regs> Users<R> {
 
     /// Lets the traced path see the user, or not. Control side.
     pub(crate) fn set_enabled(&self, slot: usize, enabled: Enabled) {
+        // Before the change can be seen; `choose_path` decides anew.
+        self.straight.off();
         let mask = if self.is_graph(slot) { &self.graph_mask } else { &self.entry_mask };
         match enabled {
             Enabled::Yes => mask.fetch_or(1 << slot, Ordering::Release),
             Enabled::No => mask.fetch_and(!(1 << slot), Ordering::Release),
         };
+    }
+
+    /// Takes the straight path if there is one for the users that are enabled. Control side.
+    pub(crate) fn choose_path(&self) {
+        let (entries, graphs) = (self.entries(), self.graphs());
+        let slot = graphs.trailing_zeros() as usize;
+        let only = entries == 0 && graphs.is_power_of_two();
+        if only && self.graph(slot).is_some_and(GraphOps::is_straight) {
+            self.straight.on(slot, self.stamp());
+        }
     }
 
     /// Says that one of the slot's sets is everything, or is what the sites' states say. Control side.

@@ -51,6 +51,7 @@ use crate::platform::Context;
 
 mod decode;
 mod encode;
+pub mod file;
 pub mod tree;
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ impl Who {
 /// A call that returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The function, as an index of the site table.
+    /// The function's number: of the kernel's, its index in the site table.
     pub func: u32,
     /// How many calls of the task are around this one.
     pub depth: u32,
@@ -201,7 +202,7 @@ impl Call<'_> {
 /// A call that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The function, as an index of the site table.
+    /// The function's number: of the kernel's, its index in the site table.
     pub func: u32,
     /// How many calls of the task are around this one.
     pub depth: u32,
@@ -235,7 +236,7 @@ pub struct Mark<'a> {
 /// A function that was entered, and of which nothing more was recorded: the function tracer's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The function, as an index of the site table.
+    /// The function's number: of the kernel's, its index in the site table.
     pub func: u32,
     /// Who entered it.
     pub who: Who,

@@ -84,7 +84,15 @@ const BARE_OFFSETS: &[(&str, &str, &str)] = &[
     ("asm/x86_64/balanced.s", "[rsp + 24]", RECORD),
     ("asm/x86_64/exit.s", "[rsp + 8]", RECORD),
     ("asm/x86_64/exit.s", "[rbp + 16]", RECORD),
+    ("asm/x86_64/balanced.s", "[rsp + 40]", PUSHED),
+    ("asm/x86_64/balanced.s", "[rsi + rdx * 8]", "an array of words"),
+    ("asm/arm64/entry.s", "[sp, #-48]", PUSHED),
+    ("asm/arm64/entry.s", "[sp, #16]", PUSHED),
+    ("asm/arm64/entry.s", "[sp, #32]", PUSHED),
+    ("asm/arm64/entry.s", "[sp], #48", PUSHED),
 ];
+
+const PUSHED: &str = "registers that the straight path saves, a few lines above";
 
 const RECORD: &str =
     "frame records and return addresses, as the calling convention has them; the file's head draws them";

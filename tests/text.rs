@@ -83,11 +83,11 @@ fn entry(func: usize, depth: u32) -> Kind<'static> {
 }
 
 fn back(func: usize, depth: u32, duration_ns: u64) -> Kind<'static> {
-    Kind::Return { func, depth, duration_ns, retval: [0; 2], overrun: 0 }
+    Kind::Return { func, depth, duration_ns, retval: None, overrun: 0 }
 }
 
 fn back_with(func: usize, depth: u32, value: usize) -> Kind<'static> {
-    Kind::Return { func, depth, duration_ns: 742, retval: [value, 5], overrun: 0 }
+    Kind::Return { func, depth, duration_ns: 742, retval: Some([value, 5]), overrun: 0 }
 }
 
 fn comment(text: &str) -> Kind<'_> {
@@ -464,7 +464,7 @@ fn callers_overruns_and_values_by_type() {
         Kind::Entry { func: CHECK_KEY, depth: 1, ret_addr: None, args: &[] },
         back_with(CHECK_KEY, 1, 1),
         Kind::Comment { event: 12, data: &[1, 2] },
-        Kind::Return { func: OPEN_GATE, depth: 0, duration_ns: 1, retval: [1, 6], overrun: 31 },
+        Kind::Return { func: OPEN_GATE, depth: 0, duration_ns: 1, retval: Some([1, 6]), overrun: 31 },
     ];
     let want = "
  0)               |  open_gate() { /* <-turn_lock+0x1c/0x40 */
@@ -622,9 +622,13 @@ fn hostile_events_give_whole_lines() {
         comm.copy_from_slice(&bytes[start..start + 16]);
         let kind = match random(9) {
             0..4 => Kind::Entry { func, depth, ret_addr: Some(func), args: &[1] },
-            4..7 => {
-                Kind::Return { func, depth, duration_ns: big, retval: [big as usize; 2], overrun: big as u32 }
-            }
+            4..7 => Kind::Return {
+                func,
+                depth,
+                duration_ns: big,
+                retval: Some([big as usize; 2]),
+                overrun: big as u32,
+            },
             7 => Kind::Lost { count: big },
             _ => Kind::Comment { event: 1, data },
         };

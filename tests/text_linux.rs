@@ -39,7 +39,7 @@ fn entry(func: usize, depth: u32) -> Kind<'static> {
 }
 
 fn back(func: usize, depth: u32, duration_ns: u64) -> Kind<'static> {
-    Kind::Return { func, depth, duration_ns, retval: [0; 2], overrun: 0 }
+    Kind::Return { func, depth, duration_ns, retval: None, overrun: 0 }
 }
 
 /// The columns of one line.

@@ -1,4 +1,5 @@
-//! Every number that the arm64 assembly knows by name, computed from the types. The one list.
+//! Every number that the arm64 assembly knows by name, computed from the types; those of the shadow stack are in
+//! `arch/offsets.rs`, for both machines.
 
 use memoffset::offset_of;
 
@@ -29,6 +30,12 @@ pub(crate) const TASK_MAX_NEST: u32 = MAX_NEST;
 
 /// The bits of what balanced sites load that are not the site's address.
 pub(crate) const TAGS: usize = (TAG_PAD | TAG_PREFIX) as usize;
+
+/// One of them: a landing pad stands before the site, of four bytes.
+pub(crate) const TAG_PAD_BIT: usize = TAG_PAD as usize;
+const _: () = assert!(TAG_PAD == 1);
+/// The other, by its number: the site has a prefix.
+pub(crate) const TAG_PREFIX_BIT: u32 = TAG_PREFIX.trailing_zeros();
 
 /// The sled.
 pub(crate) const SLED: usize = patch::SLED;

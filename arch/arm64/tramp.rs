@@ -7,7 +7,10 @@ use crate::arch::arm64::insn::is_landing_pad;
 use crate::arch::arm64::offsets as o;
 use crate::arch::arm64::patch::{Arm64, PREFIX, SLED, TAG_PAD, TAG_PREFIX};
 use crate::arch::arm64::regs::{FtraceRegs, RETURN_EARLY};
-use crate::arch::live::ENGINE;
+use crate::arch::live::{Bound, ENGINE};
+use crate::arch::offsets as shadow;
+use crate::arch::straight::fgraph_straight_leave;
+use crate::engine::Engine;
 use crate::machine::{Pair, Trampolines};
 use crate::regs::Regs;
 use crate::site::StateWord;
@@ -34,6 +37,20 @@ global_asm!(
     ".set FGRAPH_VECTORS, {vectors}",
     ".set FGRAPH_TAGS, {tags}",
     ".set FGRAPH_SLED, {sled}",
+    ".set FGRAPH_TAG_PAD, {tag_pad}",
+    ".set FGRAPH_TAG_PREFIX_BIT, {tag_prefix}",
+    ".set FGRAPH_TASK_STATE, {task_state}",
+    ".set FGRAPH_TASK_WORDS, {task_words}",
+    ".set FGRAPH_TASK_LEN, {task_len}",
+    ".set FGRAPH_TASK_PAUSE, {task_pause}",
+    ".set FGRAPH_TASK_DEPTH, {task_depth}",
+    ".set FGRAPH_FRAME_RET, {frame_ret}",
+    ".set FGRAPH_FRAME_FUNC, {frame_func}",
+    ".set FGRAPH_FRAME_KEY, {frame_key}",
+    ".set FGRAPH_FRAME_CONTROL, {frame_control}",
+    ".set FGRAPH_FRAME_DATA, {frame_data}",
+    ".set FGRAPH_FRAME_TIME, {frame_time}",
+    ".set FGRAPH_STRAIGHT_WORDS, {straight_words}",
     include_str!("../../asm/arm64/entry.s"),
     include_str!("../../asm/arm64/balanced.s"),
     include_str!("../../asm/arm64/exit.s"),
@@ -53,7 +70,24 @@ global_asm!(
     vectors = const VECTORS,
     tags = const o::TAGS,
     sled = const o::SLED,
+    tag_pad = const o::TAG_PAD_BIT,
+    tag_prefix = const o::TAG_PREFIX_BIT,
     balanced_handler = sym fgraph_balanced_handler,
+    task_state = const shadow::TASK_STATE,
+    task_words = const shadow::TASK_WORDS,
+    task_len = const shadow::TASK_LEN,
+    task_pause = const shadow::TASK_PAUSE,
+    task_depth = const shadow::TASK_DEPTH,
+    frame_ret = const shadow::FRAME_RET,
+    frame_func = const shadow::FRAME_FUNC,
+    frame_key = const shadow::FRAME_KEY,
+    frame_control = const shadow::FRAME_CONTROL,
+    frame_data = const shadow::FRAME_DATA,
+    frame_time = const shadow::FRAME_TIME,
+    straight_words = const shadow::STRAIGHT_WORDS,
+    straight = const Engine::<Bound, Live>::STRAIGHT,
+    engine = sym ENGINE,
+    straight_leave = sym fgraph_straight_leave,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
 );
@@ -126,6 +160,29 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
     }
+}
+
+/// From where the return hooker keeps the return address to the address that is the frame's key: the stack pointer at the
+/// function's entry.
+pub(crate) const KEY_ABOVE_SLOT: usize = size_of::<usize>();
+
+/// The state word of a function with a prefix.
+#[inline(always)]
+pub(crate) fn state_of_prefixed(func: FuncAddr) -> *const StateWord {
+    // Functions are aligned to instructions, which is not enough for an address.
+    let prefix = core::ptr::with_exposed_provenance::<u64>(func.get().wrapping_sub(PREFIX));
+    // SAFETY: the straight path is entered by sites with a prefix only, and `prepare` wrote the address of the state word there before
+    // the function could run. Text can be read.
+    core::ptr::with_exposed_provenance(unsafe { prefix.read_unaligned() } as usize)
+}
+
+/// The virtual counter. No barrier: an early read by a few instructions is as true a time as any.
+#[inline(always)]
+pub(crate) fn counter() -> u64 {
+    let count;
+    // SAFETY: reads CNTVCT_EL0, which `counts_time` says that the kernel uses.
+    unsafe { asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags)) };
+    count
 }
 
 /// Called by the return hooker with its register block.

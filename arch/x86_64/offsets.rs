@@ -1,4 +1,5 @@
-//! Every number that the x86_64 assembly knows by name, computed from the types. The one list.
+//! Every number that the x86_64 assembly knows by name, computed from the types; those of the shadow stack are in
+//! `arch/offsets.rs`, for both machines.
 
 use memoffset::offset_of;
 

@@ -3,14 +3,18 @@
 use core::arch::global_asm;
 
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
-use crate::arch::live::ENGINE;
+use crate::arch::live::{Bound, ENGINE};
+use crate::arch::offsets as shadow;
+use crate::arch::straight::fgraph_straight_leave;
 use crate::arch::x86_64::insn::{CALL_LEN, ENDBR64};
 use crate::arch::x86_64::offsets as o;
 use crate::arch::x86_64::patch::{SHORT, X86_64};
 use crate::arch::x86_64::regs::{FtraceRegs, RETURN_EARLY};
+use crate::engine::Engine;
 use crate::machine::{Machine, Pair, Trampolines};
 use crate::regs::Regs;
 use crate::site::{Flavor, StateWord};
+use crate::straight::Straight;
 
 pub(crate) type Live = X86_64;
 
@@ -50,6 +54,18 @@ global_asm!(
     ".set FGRAPH_PAD_LEN, {pad_len}",
     ".set FGRAPH_SHORT_SLED, {short_sled}",
     ".set FGRAPH_STATE_BEFORE, {state_before}",
+    ".set FGRAPH_TASK_STATE, {task_state}",
+    ".set FGRAPH_TASK_WORDS, {task_words}",
+    ".set FGRAPH_TASK_LEN, {task_len}",
+    ".set FGRAPH_TASK_PAUSE, {task_pause}",
+    ".set FGRAPH_TASK_DEPTH, {task_depth}",
+    ".set FGRAPH_FRAME_RET, {frame_ret}",
+    ".set FGRAPH_FRAME_FUNC, {frame_func}",
+    ".set FGRAPH_FRAME_KEY, {frame_key}",
+    ".set FGRAPH_FRAME_CONTROL, {frame_control}",
+    ".set FGRAPH_FRAME_DATA, {frame_data}",
+    ".set FGRAPH_FRAME_TIME, {frame_time}",
+    ".set FGRAPH_STRAIGHT_WORDS, {straight_words}",
     include_str!("../../asm/x86_64/entry.s"),
     include_str!("../../asm/x86_64/balanced.s"),
     include_str!("../../asm/x86_64/exit.s"),
@@ -86,6 +102,22 @@ global_asm!(
     short_sled = const o::SHORT_SLED,
     state_before = const o::STATE_BEFORE,
     prefixed_handler = sym fgraph_prefixed_handler,
+    task_state = const shadow::TASK_STATE,
+    task_words = const shadow::TASK_WORDS,
+    task_len = const shadow::TASK_LEN,
+    task_pause = const shadow::TASK_PAUSE,
+    task_depth = const shadow::TASK_DEPTH,
+    frame_ret = const shadow::FRAME_RET,
+    frame_func = const shadow::FRAME_FUNC,
+    frame_key = const shadow::FRAME_KEY,
+    frame_control = const shadow::FRAME_CONTROL,
+    frame_data = const shadow::FRAME_DATA,
+    frame_time = const shadow::FRAME_TIME,
+    straight_words = const shadow::STRAIGHT_WORDS,
+    straight = const Engine::<Bound, Live>::STRAIGHT,
+    straight_header = const Engine::<Bound, Live>::STRAIGHT + Straight::HEADER,
+    engine = sym ENGINE,
+    straight_leave = sym fgraph_straight_leave,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
 );
@@ -157,6 +189,26 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
     }
+}
+
+/// From where the return hooker keeps the return address to the address that is the frame's key.
+pub(crate) const KEY_ABOVE_SLOT: usize = 0;
+
+/// The state word of a function with a prefix.
+#[inline(always)]
+pub(crate) fn state_of_prefixed(func: FuncAddr) -> *const StateWord {
+    let word = func.get().wrapping_sub(o::STATE_BEFORE);
+    // SAFETY: the straight path is entered by prefixes only, and `prepare` wrote the distance of the state word there before
+    // the function could run. Text can be read.
+    let distance = unsafe { core::ptr::with_exposed_provenance::<i32>(word).read_unaligned() };
+    core::ptr::with_exposed_provenance(func.get().wrapping_add_signed(distance as isize))
+}
+
+/// The time-stamp counter.
+#[inline(always)]
+pub(crate) fn counter() -> u64 {
+    // SAFETY: every x86_64 machine has it, and `counts_time` says that the kernel uses it.
+    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Called by the return hooker with its register block.

@@ -9,3 +9,4 @@ fgraph_jumped_start:
 fgraph_jumped_stop:
 
     .purgem fgraph_entry
+    .purgem fgraph_straight_entry

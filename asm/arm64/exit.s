@@ -17,7 +17,8 @@
 //   ...      vector registers, if the target uses them
 //   sp       FtraceRegs
 
-    .macro fgraph_hooker name
+    // paired: 1 if the function was called by fgraph_balanced_call
+    .macro fgraph_hooker name, paired
     .globl \name
     .type \name, %function
 \name:
@@ -26,6 +27,25 @@
     stp     x29, x30, [sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS]
     stp     x9, x10, [sp, #FGRAPH_REGS_X + 8 * 9]
     fgraph_save_scratch
+    fgraph_save_vectors
+    .if \paired
+    adrp    x9, {engine} + {straight}
+    ldr     x9, [x9, #:lo12:{engine} + {straight}]
+    cbz     x9, 3f
+    // The straight path. Nothing of the block is needed but what was just saved.
+    mrs     x2, cntvct_el0                  // when the function returned
+    mov     x3, x0
+    mov     x4, x1
+    .word   fgraph_current_read             // mrs x16, <the task's register>: written by the linker
+    ldr     x0, [x16, #:lo12:fgraph_current_offset] // this task's block
+    stp     x29, x30, [sp, #FGRAPH_REGS_FP_LR]
+    add     x29, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS
+    add     x1, x29, #8                     // S-8
+    bl      {straight_leave}                // (block of the task, S-8, time, results); writes the real address to S-8
+    tbnz    w0, #0, 4f                      // else the call was hooked otherwise
+    ldp     x29, x30, [sp, #FGRAPH_REGS_FP_LR]
+3:
+    .endif
     stp     x29, x30, [sp, #FGRAPH_REGS_FP_LR]
     add     x9, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS + 16
     stp     x9, x30, [sp, #FGRAPH_REGS_SP_PC] // the key; pc until the handler knows better
@@ -33,12 +53,11 @@
     ldr     x16, [x16, #:lo12:fgraph_current_offset] // this task's block
     mov     x9, #FGRAPH_SAVED_RETURN
     stp     x9, x16, [sp, #FGRAPH_REGS_SAVED_TASK]
-    fgraph_save_vectors
     add     x29, sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS
 
     mov     x0, sp                          // the block
     bl      {return_handler}                // writes the real address to S-8
-
+4:
     fgraph_restore_vectors
     fgraph_restore_scratch
     ldp     x29, x30, [sp, #FGRAPH_REGS_SIZE + FGRAPH_VECTORS]
@@ -48,7 +67,7 @@
     .endm
 
     .balign 16
-    fgraph_hooker fgraph_return_hooker
+    fgraph_hooker fgraph_return_hooker, 0
 
 // Calls a function's body for its caller: x16 = where it goes on, everything else as at its first instruction.
     .balign 16
@@ -57,7 +76,7 @@
 fgraph_balanced_call:
     blr     x16                             // x30 = the hooker
     .size fgraph_balanced_call, . - fgraph_balanced_call
-    fgraph_hooker fgraph_balanced_hooker
+    fgraph_hooker fgraph_balanced_hooker, 1
 
     .globl fgraph_trampolines_stop
 fgraph_trampolines_stop:

@@ -23,6 +23,92 @@
 #
 # S+8 is a multiple of 16 (psABI 3.2.2), so rsp is at the handler's call.
 
+# The straight path: the frame of the only user, which is the tracer, pushed without a call. core/straight.rs says when, core/shadow.rs
+# what the stores and their order are for. Goes to 9f, with everything as it was, where it cannot be taken.
+#
+# Registers
+#   rcx      the task's block
+#   rsi      the frame
+#   rdi      the stack's new state; then the frame's control word
+#   rax rdx  what is computed
+    .macro fgraph_straight_restore
+    pop rdi
+    .cfi_adjust_cfa_offset -8
+    pop rsi
+    .cfi_adjust_cfa_offset -8
+    pop rcx
+    .cfi_adjust_cfa_offset -8
+    pop rdx
+    .cfi_adjust_cfa_offset -8
+    pop rax
+    .cfi_adjust_cfa_offset -8
+    .endm
+
+    .macro fgraph_straight_entry hooker
+    .cfi_remember_state
+    cmp dword ptr [rip + {engine} + {straight}], 0
+    je 9f
+    push rax
+    .cfi_adjust_cfa_offset 8
+    push rdx
+    .cfi_adjust_cfa_offset 8
+    push rcx
+    .cfi_adjust_cfa_offset 8
+    push rsi
+    .cfi_adjust_cfa_offset 8
+    push rdi
+    .cfi_adjust_cfa_offset 8
+    mov rcx, qword ptr gs:[fgraph_current_offset]
+    test rcx, rcx
+    jz 8f                                   # a task that is not traced
+    mov rax, [rcx + FGRAPH_TASK_STATE]      # newest << 32 | top
+    mov edx, eax
+    lea rdi, [rdx + FGRAPH_STRAIGHT_WORDS]
+    cmp rdi, [rcx + FGRAPH_TASK_LEN]
+    ja 8f                                   # no stack, or no room: counted there
+    cmp dword ptr [rcx + FGRAPH_TASK_PAUSE], 0
+    jne 8f
+    mov rsi, [rcx + FGRAPH_TASK_WORDS]
+    lea rsi, [rsi + rdx * 8]
+    shr rax, 32
+    neg eax
+    add eax, edx                            # the distance: 0 on an empty stack, where both are 0
+    shl rdx, 32
+    or rdi, rdx                             # the new state: this frame, up to its end
+    mov [rsi + FGRAPH_FRAME_CONTROL], rax   # dead
+    mov [rcx + FGRAPH_TASK_STATE], rdi
+    # From here on interrupts push above. One that came before may have left a live frame here.
+    mov [rsi + FGRAPH_FRAME_CONTROL], rax
+    inc dword ptr [rcx + FGRAPH_TASK_DEPTH]
+    mov rdi, [rip + {engine} + {straight}]
+    or rdi, rax
+    mov rax, [rsp + 40]
+    mov [rsi + FGRAPH_FRAME_RET], rax
+    mov [rsi + FGRAPH_FRAME_FUNC], r11
+    lea rcx, [rsp + 40]                     # S, the key; in a register that a stack walker does not follow
+    mov [rsi + FGRAPH_FRAME_KEY], rcx
+    mov rax, [rip + {engine} + {straight_header}]
+    mov [rsi + FGRAPH_FRAME_DATA], rax
+    mov [rsi + FGRAPH_FRAME_CONTROL], rdi   # sealed: everything that a walker needs is there
+    lea rax, [rip + \hooker]
+    mov [rcx], rax
+    # As late as possible: what runs before belongs to the tracer, not to the function.
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    mov [rsi + FGRAPH_FRAME_TIME], rax
+    fgraph_straight_restore
+    lea r11, [r11 + FGRAPH_SHORT_SLED]
+    cmp byte ptr [r11 - FGRAPH_SHORT_SLED], FGRAPH_PAD_FIRST
+    jne fgraph_balanced_drop
+    lea r11, [r11 + FGRAPH_PAD_LEN]
+    jmp fgraph_balanced_drop
+8:
+    .cfi_adjust_cfa_offset 40
+    fgraph_straight_restore
+    .cfi_restore_state
+    .endm
+
     # hooker: what a hooked function returns to
     # guarded: 1 if the body must not be called
     .macro fgraph_prefixed_entry name, hooker, guarded
@@ -31,6 +117,10 @@
     .type \name, @function
 \name:
     .cfi_startproc                          # as the function itself
+    .if !\guarded
+    fgraph_straight_entry \hooker
+9:
+    .endif
     push rbp
     .cfi_adjust_cfa_offset 8
     .cfi_rel_offset rbp, 0
@@ -142,3 +232,5 @@ fgraph_jumped_start:
 fgraph_jumped_stop:
 
     .purgem fgraph_prefixed_entry
+    .purgem fgraph_straight_entry
+    .purgem fgraph_straight_restore

@@ -39,6 +39,24 @@
     sub rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS
 
     fgraph_save_scratch
+    fgraph_save_vectors
+    .if \paired
+    cmp dword ptr [rip + {engine} + {straight}], 0
+    je 3f
+    # The straight path. Nothing of the block is needed but what was just saved.
+    rdtsc
+    shl rdx, 32
+    or rdx, rax                             # when the function returned
+    mov rdi, qword ptr gs:[fgraph_current_offset]
+    lea rsi, [rbp + 8]                      # S
+    mov rcx, [rsp + FGRAPH_REGS_RAX]
+    mov r8, [rsp + FGRAPH_REGS_RDX]
+    call {straight_leave}                   # (block of the task, S, time, results); writes the real address to S
+    test al, al
+    jnz 4f                                  # else the call was hooked otherwise
+3:
+    lea r11, [rip + \name]
+    .endif
     mov rax, [rbp]
     mov [rsp + FGRAPH_REGS_RBP], rax        # the caller's frame pointer
     mov [rsp + FGRAPH_REGS_RIP], r11        # until the handler knows better
@@ -47,11 +65,10 @@
     mov qword ptr [rsp + FGRAPH_REGS_SAVED], FGRAPH_SAVED_RETURN
     mov r11, qword ptr gs:[fgraph_current_offset]
     mov [rsp + FGRAPH_REGS_TASK], r11
-    fgraph_save_vectors
 
     mov rdi, rsp                            # the block
     call {return_handler}                   # writes the real address to S
-
+4:
     fgraph_restore_vectors
     fgraph_restore_scratch
     .if !\paired

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
-/// Puts function names into a kernel image, lists its patch sites and checks it.
+use crate::report::args::ReportArgs;
+
+/// Puts function names into a kernel image, lists its patch sites, checks it, and reports traces.
 #[derive(Debug, Parser)]
 #[command(
     name = "fgraph",
@@ -48,5 +51,25 @@ pub(crate) enum Command {
         /// Do not ask for function names in the image.
         #[arg(long)]
         without_symbols: bool,
+        /// Ask that every function whose address is taken begins with a landing pad (ENDBR64, BTI).
+        ///
+        /// The kernel must be linked with `--emit-relocs`.
+        #[arg(long)]
+        landing_pads: bool,
+        /// Functions that need none, separated by commas: they are returned to, or entered by the CPU.
+        #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "landing_pads")]
+        without_pad: Vec<String>,
     },
+    /// Show a recorded trace: as text, tables, flame graphs, or for other programs.
+    ///
+    /// Reads the traces of fgraph, and text that Linux's function_graph printed. Of a damaged trace everything is
+    /// shown that can be read; what cannot is said on standard error, and the exit code is 1.
+    Report(Box<ReportArgs>),
+    /// Write the completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write the manual page.
+    Man,
 }

@@ -2,6 +2,10 @@
 //!
 //! Invariant: the same functions give the same bytes, which is how `check` finds a blob that is out of date.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use fgraph::symbols::files::{self, NO_FILE};
 use fgraph::symbols::layout::{
     AT_BASE, AT_CAPACITY, AT_COUNT, AT_LENGTH, AT_STRING_BYTES, AT_VERSION, HEADER_LEN, MAGIC, VERSION,
     blob_len,
@@ -14,7 +18,8 @@ use crate::image::Function;
 /// a space of `capacity` bytes. It may come out longer than the space; that is for the caller to see.
 ///
 /// A function whose symbol has no size is given all bytes up to the next one, or to the end of its section.
-pub fn build(functions: &[Function<'_>], capacity: u64) -> Result<Vec<u8>, Error> {
+/// `files` has the source file of each of the functions; if none is known, no table of files follows the blob.
+pub fn build(functions: &[Function<'_>], files: &[Option<String>], capacity: u64) -> Result<Vec<u8>, Error> {
     let (Some(first), Some(last)) = (functions.first(), functions.last()) else {
         return Err(Error::NoFunctions);
     };
@@ -48,7 +53,41 @@ pub fn build(functions: &[Function<'_>], capacity: u64) -> Result<Vec<u8>, Error
     for part in [starts.as_slice(), &sizes, &names, strings.as_bytes()] {
         blob.extend_from_slice(part);
     }
+    blob.extend(table_of(files, count)?);
     Ok(blob)
+}
+
+/// The table of files, for `count` functions. Files come in the order in which functions first need them.
+fn table_of(files: &[Option<String>], count: u32) -> Result<Vec<u8>, Error> {
+    if files.iter().all(Option::is_none) {
+        return Ok(Vec::new());
+    }
+    let (mut known, mut names, mut of) = (HashMap::new(), Vec::new(), Vec::new());
+    let mut strings = String::new();
+    let number = |n: usize| u32::try_from(n).map_err(|_| Error::TooManyNames(n as u64));
+    for file in files.iter().map(Option::as_deref) {
+        let next = number(known.len())?;
+        let file = match file {
+            None => NO_FILE,
+            Some(file) => match known.entry(file) {
+                Entry::Occupied(there) => *there.get(),
+                Entry::Vacant(new) => {
+                    names.extend(number(strings.len())?.to_le_bytes());
+                    strings.push_str(file);
+                    *new.insert(next)
+                }
+            },
+        };
+        of.extend(file.to_le_bytes());
+    }
+    let mut table = Vec::from(files::MAGIC);
+    for word in [count, number(known.len())?, number(strings.len())?, 0] {
+        table.extend(word.to_le_bytes());
+    }
+    for part in [names.as_slice(), &of, strings.as_bytes()] {
+        table.extend_from_slice(part);
+    }
+    Ok(table)
 }
 
 fn effective_size(functions: &[Function<'_>], index: usize) -> u64 {

@@ -7,7 +7,7 @@ use fgraph::symbols::{Demangled, Symbols as Table, SymbolsError};
 
 use crate::image::Image;
 use crate::sites::{Listing, NOTRACE_MARKS, TABLE_MARKS, TableError, notrace_range};
-use crate::{Error, blob, embed};
+use crate::{Error, blob, embed, files, pads};
 
 /// Of what can be many, this many are listed.
 const SHOWN: usize = 20;
@@ -19,6 +19,15 @@ pub enum Symbols {
     Expected,
     /// The kernel goes without.
     Ignored,
+}
+
+/// Whether functions must begin with landing pads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LandingPads {
+    /// It does not matter.
+    Ignored,
+    /// All whose address is taken must, but these, which are reached by no indirect call or jump.
+    Expected(Vec<String>),
 }
 
 /// Something that is wrong with an image.
@@ -42,6 +51,12 @@ pub enum Finding {
     Misaligned(Vec<String>),
     /// Functions of the tracer itself that could be patched.
     OwnFunctions(Vec<String>),
+    /// Landing pads were asked for, and the image has no relocations that tell whose address is taken.
+    NoRelocations,
+    /// Functions whose address is taken, without a landing pad.
+    NoLandingPad(Vec<String>),
+    /// Functions that need no landing pad, as was said, but there is none of that name whose address is taken and that has no pad.
+    NoSuchException(Vec<String>),
     /// The image has no space for function names.
     NoSymbolSpace,
     /// The space for function names cannot be used: why.
@@ -94,6 +109,16 @@ impl fmt::Display for Finding {
                 "functions of the tracer that can be patched, outside the range that stays untraced",
                 names,
             ),
+            Self::NoRelocations => write!(
+                f,
+                "nothing tells whose address is taken: link the kernel with `--emit-relocs` to check landing pads"
+            ),
+            Self::NoLandingPad(names) => {
+                list(f, "functions whose address is taken, and that begin with no landing pad", names)
+            }
+            Self::NoSuchException(names) => {
+                list(f, "exceptions that are none: no such function, or it has its landing pad", names)
+            }
             Self::NoSymbolSpace => write!(
                 f,
                 "no function names: no section {SECTION}. Reserve it with `fgraph::symbol_space!(BYTES)` and run \
@@ -132,6 +157,8 @@ pub struct Report {
     pub notrace: usize,
     /// Function names in the image.
     pub names: usize,
+    /// Functions whose address is taken, if landing pads were asked for.
+    pub taken: Option<usize>,
 }
 
 impl Report {
@@ -141,6 +168,8 @@ impl Report {
         let (sites, notrace, names) = (self.sites, self.notrace, self.names);
         let summed =
             format!("sites: {sites}, of them in the notrace range {notrace}; function names: {names}");
+        let pads = self.taken.map(|taken| format!("; addresses of {taken} functions are taken"));
+        let summed = summed + pads.as_deref().unwrap_or_default();
         // Writing to a `String` cannot fail.
         let _ = match self.findings.len() {
             0 => writeln!(text, "{image}: ok: {summed}"),
@@ -155,14 +184,14 @@ impl Report {
 }
 
 /// Checks a linked image.
-pub fn check(image: &Image<'_>, symbols: Symbols) -> Result<Report, Error> {
+pub fn check(image: &Image<'_>, symbols: Symbols, pads: &LandingPads) -> Result<Report, Error> {
     if !image.is_linked {
         return Err(Error::NotLinked);
     }
     if !image.has_symbols {
         return Err(Error::NoSymbolTable);
     }
-    let mut report = Report { findings: Vec::new(), sites: 0, notrace: 0, names: 0 };
+    let mut report = Report { findings: Vec::new(), sites: 0, notrace: 0, names: 0, taken: None };
     match Listing::new(image) {
         Ok(listing) => check_sites(image, &listing, &mut report),
         Err(error) => report.findings.push(Finding::Table(error)),
@@ -175,7 +204,32 @@ pub fn check(image: &Image<'_>, symbols: Symbols) -> Result<Report, Error> {
     if symbols == Symbols::Expected {
         check_symbols(image, &mut report)?;
     }
+    if let LandingPads::Expected(exceptions) = pads {
+        check_pads(image, exceptions, &mut report)?;
+    }
     Ok(report)
+}
+
+fn check_pads(image: &Image<'_>, exceptions: &[String], report: &mut Report) -> Result<(), Error> {
+    let Some(pads) = pads::of(image)? else {
+        report.findings.push(Finding::NoRelocations);
+        return Ok(());
+    };
+    report.taken = Some(pads.taken);
+    let is_excepted = |name: &str| exceptions.iter().any(|exception| exception == name);
+    let missing = pads.missing.iter().filter(|function| !is_excepted(function.name));
+    let missing: Vec<String> = missing
+        .map(|function| format!("{}  {}", image.show(function.at), Demangled(function.name)))
+        .collect();
+    let is_missing = |name: &&String| pads.missing.iter().any(|function| function.name == name.as_str());
+    let wrong: Vec<String> = exceptions.iter().filter(|name| !is_missing(name)).cloned().collect();
+    if !missing.is_empty() {
+        report.findings.push(Finding::NoLandingPad(missing));
+    }
+    if !wrong.is_empty() {
+        report.findings.push(Finding::NoSuchException(wrong));
+    }
+    Ok(())
 }
 
 fn check_sites(image: &Image<'_>, listing: &Listing<'_, '_>, report: &mut Report) {
@@ -229,7 +283,9 @@ fn check_symbols(image: &Image<'_>, report: &mut Report) -> Result<(), Error> {
     match Table::parse(data) {
         Ok(table) => {
             report.names = table.len();
-            if !data.starts_with(&blob::build(&image.functions, capacity)?) {
+            // Of a stripped image the files are not known any more, and those that were embedded may be right.
+            let files = if image.has_debug_info() { files::of(image) } else { Vec::new() };
+            if !data.starts_with(&blob::build(&image.functions, &files, capacity)?) {
                 report.findings.push(Finding::SymbolsStale(table.len(), image.functions.len()));
             }
         }

@@ -14,13 +14,15 @@ use fgraph::symbols::layout::{AT_CAPACITY, HEADER_LEN, SECTION};
 use fgraph::symbols::{Symbols, SymbolsError};
 
 use crate::image::{Image, Section};
-use crate::{Error, blob};
+use crate::{Error, blob, files};
 
 /// What was embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Embedded {
     /// Names, aliases included.
     pub names: usize,
+    /// Names whose source file is known.
+    pub files: usize,
     /// Functions left out because their name is not UTF-8 or is empty.
     pub unnamed: usize,
     /// Bytes used.
@@ -32,6 +34,9 @@ pub struct Embedded {
 impl fmt::Display for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} names in {} of {} bytes", self.names, self.used, self.capacity)?;
+        if self.files != 0 {
+            write!(f, ", {} of them with their source files", self.files)?;
+        }
         if self.unnamed != 0 {
             write!(f, ", {} functions left out: their name is empty or not UTF-8", self.unnamed)?;
         }
@@ -71,8 +76,10 @@ fn fill(file: &[u8]) -> Result<(Range<usize>, Vec<u8>, Embedded), Error> {
         return Err(Error::NoSymbolTable);
     }
     let (section, data, capacity) = space(&image)?;
-    let mut blob = blob::build(&image.functions, capacity)?;
+    let files = files::of(&image);
+    let mut blob = blob::build(&image.functions, &files, capacity)?;
     let used = blob.len() as u64;
+    let files = files.iter().flatten().count();
     if used > capacity {
         return Err(Error::SpaceTooSmall { have: capacity, need: used });
     }
@@ -85,7 +92,7 @@ fn fill(file: &[u8]) -> Result<(Range<usize>, Vec<u8>, Embedded), Error> {
     Ok((
         start..start + blob.len(),
         blob,
-        Embedded { names, unnamed: image.unnamed_functions, used, capacity },
+        Embedded { names, files, unnamed: image.unnamed_functions, used, capacity },
     ))
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use fgraph::pattern::PatternTooLong;
 use fgraph::symbols::SymbolsError;
 use fgraph::symbols::layout::SECTION;
 
@@ -61,6 +62,12 @@ pub enum Error {
     TooManyNames(u64),
     /// The table of patch sites cannot be read.
     Table(TableError),
+    /// The file is no trace: how it begins, and what it seems to be.
+    Foreign(PathBuf, Vec<u8>, Option<&'static str>),
+    /// A glob is too long.
+    Pattern(PatternTooLong),
+    /// A format for programs would go to a terminal.
+    BinaryToTerminal,
 }
 
 impl fmt::Display for Error {
@@ -107,6 +114,17 @@ impl fmt::Display for Error {
             }
             Self::TooManyNames(count) => write!(f, "{count} names or bytes of names are too many"),
             Self::Table(error) => write!(f, "{error}"),
+            Self::Foreign(path, _, Some(seems)) => write!(f, "{} is no trace, but {seems}", path.display()),
+            Self::Foreign(path, start, None) if start.is_empty() => {
+                write!(f, "{} is empty", path.display())
+            }
+            Self::Foreign(path, start, None) => {
+                write!(f, "{} is no trace: it begins with {}", path.display(), start.escape_ascii())
+            }
+            Self::Pattern(error) => write!(f, "{error}"),
+            Self::BinaryToTerminal => {
+                write!(f, "this format is for programs: give a file with --output, or send it to one")
+            }
         }
     }
 }

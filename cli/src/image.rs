@@ -219,6 +219,16 @@ impl<'d> Image<'d> {
         Place { section: if self.is_linked { 0 } else { section }, offset }
     }
 
+    /// The file itself, for what only one module asks.
+    pub(crate) fn elf(&self) -> &ElfFile64<'d, Le> {
+        &self.file
+    }
+
+    /// If debug information tells where functions come from.
+    pub fn has_debug_info(&self) -> bool {
+        self.sections_named(".debug_info").next().is_some()
+    }
+
     /// The executable section that a place lies in.
     pub fn code_at(&self, at: Place) -> Option<&Section<'d>> {
         let holds = |section: &&Section<'d>| {

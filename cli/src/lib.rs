@@ -2,7 +2,7 @@
 //!
 //! A kernel is linked in one step and looked at in three others: [`embed`] puts function names into the
 //! finished image, [`sites`] lists what can be traced, [`check`] finds an image that was built or linked
-//! wrongly. All of them see the file through [`image`] and nothing else, so that what one of them takes for a
+//! wrongly. [`report`] shows what the kernel recorded. All of them see the file through [`image`] and nothing else, so that what one of them takes for a
 //! function or a site, the others do too.
 //!
 //! Invariant: a file's content never makes the tool panic. What cannot be used is an [`Error`], exit code 2;
@@ -15,7 +15,10 @@ pub mod check;
 pub mod dwarf;
 pub mod embed;
 mod error;
+pub mod files;
 pub mod image;
+pub mod pads;
+pub mod report;
 pub mod sites;
 
 use std::ffi::OsString;
@@ -24,7 +27,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
 pub use error::Error;
@@ -74,14 +77,47 @@ fn outcome(command: &Command) -> Result<Outcome, Error> {
             let names = if *raw { sites::Names::Raw } else { sites::Names::Demangled };
             Ok(Outcome { text: listing.text(names), findings: false })
         }
-        Command::Check { kernel, without_symbols } => {
+        Command::Check { kernel, without_symbols, landing_pads, without_pad } => {
             let bytes = read(kernel)?;
             let image = Image::parse(&bytes)?;
             let wants = if *without_symbols { check::Symbols::Ignored } else { check::Symbols::Expected };
-            let report = check::check(&image, wants)?;
+            let pads = if *landing_pads {
+                check::LandingPads::Expected(without_pad.clone())
+            } else {
+                check::LandingPads::Ignored
+            };
+            let report = check::check(&image, wants, &pads)?;
             Ok(Outcome { text: report.text(&kernel.display()), findings: !report.findings.is_empty() })
         }
+        Command::Report(args) => {
+            // It writes while it reads.
+            let findings = report::run(args)?;
+            Ok(Outcome { text: String::new(), findings })
+        }
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Args::command(), "fgraph", &mut text);
+            Ok(Outcome { text: String::from_utf8_lossy(&text).into_owned(), findings: false })
+        }
+        Command::Man => Ok(Outcome { text: manual().map_err(Error::Print)?, findings: false }),
     }
+}
+
+/// The manual page, with a section for each command.
+fn manual() -> io::Result<String> {
+    let mut command = Args::command();
+    command.build();
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut text)?;
+    for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
+        let name = part.get_name().to_uppercase();
+        writeln!(text, ".SH \"COMMAND {name}\"")?;
+        let man = clap_mangen::Man::new(part.clone());
+        man.render_synopsis_section(&mut text)?;
+        man.render_description_section(&mut text)?;
+        man.render_options_section(&mut text)?;
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

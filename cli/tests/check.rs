@@ -5,7 +5,7 @@ mod common;
 use common::{DATA, Kernel, OWN, TABLE, TEXT, function, mark};
 use fgraph::symbols::SymbolsError;
 use fgraph_cli::Error;
-use fgraph_cli::check::{Finding, Report, Symbols, check, is_own};
+use fgraph_cli::check::{Finding, LandingPads, Report, Symbols, check, is_own};
 use fgraph_cli::embed::embed;
 use fgraph_cli::image::Image;
 use fgraph_cli::sites::{Listing, Names, TableError};
@@ -15,7 +15,7 @@ use object::elf;
 fn report(kernel: &Kernel) -> Report {
     let mut file = kernel.build();
     embed(&mut file).unwrap();
-    check(&Image::parse(&file).unwrap(), Symbols::Expected).unwrap()
+    check(&Image::parse(&file).unwrap(), Symbols::Expected, &LandingPads::Ignored).unwrap()
 }
 
 #[test]
@@ -119,7 +119,9 @@ fn an_image_without_sites_is_told_which_flag_and_fragment() {
 
 #[test]
 fn each_defect_of_the_names_is_found() {
-    let of = |file: &[u8], symbols| check(&Image::parse(file).unwrap(), symbols).unwrap().findings;
+    let of = |file: &[u8], symbols| {
+        check(&Image::parse(file).unwrap(), symbols, &LandingPads::Ignored).unwrap().findings
+    };
     let empty = Kernel::good().build();
     assert_eq!(of(&empty, Symbols::Expected), [Finding::SymbolTable(SymbolsError::Empty { capacity: 4096 })]);
     assert_eq!(of(&empty, Symbols::Ignored), []);
@@ -148,9 +150,15 @@ fn each_defect_of_the_names_is_found() {
 #[test]
 fn only_linked_images_are_checked() {
     let object = Kernel { file_type: elf::ET_REL, ..Kernel::good() }.build();
-    assert!(matches!(check(&Image::parse(&object).unwrap(), Symbols::Expected), Err(Error::NotLinked)));
+    assert!(matches!(
+        check(&Image::parse(&object).unwrap(), Symbols::Expected, &LandingPads::Ignored),
+        Err(Error::NotLinked)
+    ));
     let stripped = Kernel { with_symbol_table: false, ..Kernel::good() }.build();
-    assert!(matches!(check(&Image::parse(&stripped).unwrap(), Symbols::Expected), Err(Error::NoSymbolTable)));
+    assert!(matches!(
+        check(&Image::parse(&stripped).unwrap(), Symbols::Expected, &LandingPads::Ignored),
+        Err(Error::NoSymbolTable)
+    ));
 }
 
 #[test]
@@ -267,4 +275,13 @@ fn marks_win_over_the_section() {
         let values: Vec<_> = Listing::new(&image).unwrap().sites.iter().map(|site| site.word.value).collect();
         assert_eq!(values, expected, "{case}");
     }
+}
+
+#[test]
+fn landing_pads_cannot_be_told_without_relocations() {
+    let mut file = Kernel::good().build();
+    embed(&mut file).unwrap();
+    let wants = LandingPads::Expected(Vec::new());
+    let report = check(&Image::parse(&file).unwrap(), Symbols::Expected, &wants).unwrap();
+    assert_eq!((report.findings, report.taken), (vec![Finding::NoRelocations], None));
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use common::{DATA, In, Kernel, OWN, Symbol, TEXT, function, mark, reserved};
 use fgraph::symbols::{Symbols, SymbolsError, layout};
-use fgraph_cli::check::{self, check};
+use fgraph_cli::check::{self, LandingPads, check};
 use fgraph_cli::embed::{embed, embed_file};
 use fgraph_cli::image::{Binding, Function, Image, Place};
 use fgraph_cli::sites::Listing;
@@ -210,8 +210,8 @@ fn functions_too_far_apart_are_refused() {
     };
     const LOW: u64 = 0x4008_0000;
     const HIGH: u64 = LOW + u32::MAX as u64;
-    assert!(blob::build(&[at(LOW), at(HIGH)], 0).is_ok());
-    let error = blob::build(&[at(LOW), at(HIGH + 1)], 0).unwrap_err();
+    assert!(blob::build(&[at(LOW), at(HIGH)], &[], 0).is_ok());
+    let error = blob::build(&[at(LOW), at(HIGH + 1)], &[], 0).unwrap_err();
     assert!(matches!(error, Error::Span(LOW, end) if end == HIGH + 1), "{error}");
 }
 
@@ -221,7 +221,7 @@ fn exercise(file: &[u8]) {
         if let Ok(listing) = Listing::new(&image) {
             listing.text(fgraph_cli::sites::Names::Demangled);
         }
-        if let Ok(report) = check(&image, check::Symbols::Expected) {
+        if let Ok(report) = check(&image, check::Symbols::Expected, &LandingPads::Ignored) {
             report.text(&"kernel");
         }
     }
@@ -333,4 +333,34 @@ fn a_failure_leaves_no_file_behind() {
     fs::create_dir(&taken).unwrap();
     assert!(matches!(embed_file(&kernel, Some(&taken)), Err(Error::Write(..))));
     assert_eq!(folder.names(), ["kernel", "taken"]);
+}
+
+#[test]
+fn file_symbols_name_the_files_of_local_functions() {
+    let file = |name| Symbol {
+        home: In::Absolute,
+        value: 0,
+        bind: elf::STB_LOCAL,
+        kind: elf::STT_FILE,
+        ..mark(name, 0)
+    };
+    let local = |offset| Symbol { bind: elf::STB_LOCAL, ..function("id_show", offset, 8) };
+    let mut image = Kernel::good();
+    let globals = std::mem::take(&mut image.symbols);
+    for symbol in
+        [file("drivers/one.c"), local(0x100), file("two.c"), local(0x120), file("k.1-cgu.0"), local(0x140)]
+    {
+        image = image.with(symbol);
+    }
+    image.symbols.extend(globals);
+    let mut bytes = image.build();
+    let embedded = embed(&mut bytes).unwrap();
+    assert_eq!((embedded.names, embedded.files), (7, 2));
+    let symbols = Symbols::parse(space_of(&bytes)).unwrap();
+    let files: Vec<_> = symbols.by_name("id_show").map(|symbol| symbol.file).collect();
+    assert_eq!(files, [Some("drivers/one.c"), Some("two.c"), None]);
+    assert_eq!(symbols.by_name("main").next().unwrap().file, None, "a global one");
+    let report =
+        check(&Image::parse(&bytes).unwrap(), check::Symbols::Expected, &LandingPads::Ignored).unwrap();
+    assert_eq!(report.findings, []);
 }

@@ -148,7 +148,10 @@ impl fmt::Display for BtfError {
                 write!(f, "type {id} at {offset:#x} is of kind {kind}, which is not known")
             }
             Self::NameRange { id, name } => {
-                write!(f, "type {id} has a name at {name:#x}, outside of the strings (is this BTF of a module without its base?)")
+                write!(
+                    f,
+                    "type {id} has a name at {name:#x}, outside of the strings (is this BTF of a module without its base?)"
+                )
             }
             Self::NameSplit { id, name } => {
                 write!(f, "type {id} has a name at {name:#x}, inside of another one: this is not its base")
@@ -159,7 +162,9 @@ impl fmt::Display for BtfError {
             }
             Self::TooManyTypes => f.write_str("more types than can be numbered"),
             Self::BaseIsSplit => f.write_str("the base has a base itself"),
-            Self::NoRoom { need, have } => write!(f, "the index needs {need} words, and has been given {have}"),
+            Self::NoRoom { need, have } => {
+                write!(f, "the index needs {need} words, and has been given {have}")
+            }
             Self::BadIndex { table, entry } => {
                 let table = match table {
                     Table::Offsets => "offsets",

@@ -153,7 +153,10 @@ impl fmt::Display for ImageError {
                 write!(f, "the types say they have {length} bytes, but their parts have {parts}")
             }
             Self::Address { index, start } => {
-                write!(f, "typed function {index} at base + {start:#x} is not above the one before it, or has no end")
+                write!(
+                    f,
+                    "typed function {index} at base + {start:#x} is not above the one before it, or has no end"
+                )
             }
             Self::NotAFunction { index, id } => {
                 write!(f, "typed function {index} has type {id}, which is no function")
@@ -215,7 +218,9 @@ impl<'a> Types<'a> {
             return Err(ImageError::Version(version));
         }
         if magic == layout::MAGIC_RESERVED {
-            return Err(ImageError::Empty { capacity: u64::from_le_bytes(field(header, layout::AT_CAPACITY)) });
+            return Err(ImageError::Empty {
+                capacity: u64::from_le_bytes(field(header, layout::AT_CAPACITY)),
+            });
         }
         let flags = u32::from_le_bytes(field(header, layout::AT_FLAGS));
         if flags != 0 {

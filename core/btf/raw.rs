@@ -175,7 +175,9 @@ impl<'a> Record<'a> {
     ) -> Result<(), BtfError> {
         match self.kind {
             kinds::INT | kinds::FLOAT | kinds::FWD | kinds::ENUM | kinds::ENUM64 => Ok(()),
-            kinds::ARRAY => self.tail.as_chunks().0.iter().take(2).try_for_each(|id| check(u32::from_le_bytes(*id))),
+            kinds::ARRAY => {
+                self.tail.as_chunks().0.iter().take(2).try_for_each(|id| check(u32::from_le_bytes(*id)))
+            }
             kinds::STRUCT | kinds::UNION => self.entries::<12>(1).try_for_each(check),
             kinds::DATASEC => self.entries::<12>(0).try_for_each(check),
             kinds::FUNC_PROTO => {

@@ -137,8 +137,12 @@ impl<M: Machine> FunctionTable for Functions<'_, M> {
         self.book.module_name(self.line(index)?.module)
     }
 
-    fn file(&self, _index: usize) -> Option<&str> {
-        None
+    fn file(&self, index: usize) -> Option<&str> {
+        let line = self.line(index)?;
+        if line.names.count == 0 {
+            return None;
+        }
+        self.book.file(line.module, line.names.first + line.name)
     }
 
     fn addr(&self, index: usize) -> FuncAddr {

@@ -102,8 +102,10 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         }
         if let Err(error) = self.apply(change, trampolines) {
             self.withdraw(&mut control, slot);
+            self.choose_path();
             return Err(error);
         }
+        self.choose_path();
         Ok(())
     }
 
@@ -117,6 +119,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         let change = Change { before, ..Change::none(&control) };
         let updated = trampolines.and_then(|trampolines| self.update(change, trampolines));
         self.withdraw(&mut control, slot);
+        self.choose_path();
         updated
     }
 
@@ -329,7 +332,9 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         for slot in slots(control.enabled) {
             self.users.set_enabled(slot, if enabled { Enabled::Yes } else { Enabled::No });
         }
-        self.apply(change, trampolines)
+        let applied = self.apply(change, trampolines);
+        self.choose_path();
+        applied
     }
 
     /// Lets the functions of a user with a trampoline of its own go on elsewhere (`modify_ftrace_direct`). Each call goes to the

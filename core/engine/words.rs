@@ -117,6 +117,27 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         Ok(())
     }
 
+    /// Gives `to` the sets of `from`, in one update; words that wait for modules stay with `from`. `from` gets a slot if it has none.
+    pub(crate) fn adopt_sets(&self, from: &'static Ops<M::Regs>, to: User<M::Regs>) -> Result<(), Error> {
+        let control = self.control.lock();
+        let trampolines = self.ready(&control)?;
+        let slot_of = |user| match self.users.slot_of(user) {
+            Some(slot) => Ok((slot, false)),
+            None => self.attach(user).map(|slot| (slot, true)),
+        };
+        let (from, _) = slot_of(User::Entry(from))?;
+        let (to, is_new) = slot_of(to)?;
+        self.copy_sets(from, SCRATCH);
+        let updated = self.update(Change { sets: Some(to), ..Change::none(&control) }, trampolines);
+        match updated {
+            Ok(_) => self.copy_sets(SCRATCH, to),
+            Err(_) if is_new => self.detach(to),
+            Err(_) => {}
+        }
+        self.forget_sets(SCRATCH);
+        updated
+    }
+
     /// Whether the user whose set this was has its slot still.
     fn is_there(&self, set: SetId) -> bool {
         self.users.user(set.slot).is_some() && self.users.since(set.slot) == set.since

@@ -323,6 +323,74 @@ fn cut_and_bent_names_never_panic() {
     }
 }
 
+/// A table of files behind a blob: the names of the files, and for each entry its file.
+pub(crate) fn files_table(names: &[&str], of: &[u32]) -> Vec<u8> {
+    let strings = names.concat();
+    let mut bytes = Vec::from(files::MAGIC);
+    for word in [of.len() as u32, names.len() as u32, strings.len() as u32, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    let mut at = 0;
+    for name in names {
+        bytes.extend((at as u32).to_le_bytes());
+        at += name.len();
+    }
+    bytes.extend(of.iter().flat_map(|file| file.to_le_bytes()));
+    bytes.extend(strings.as_bytes());
+    bytes
+}
+
+#[test]
+fn files_stand_behind_the_blob() {
+    let names = ["fs/read.rs", "größe.c"];
+    let of = [0, 1, files::NO_FILE, 1, 0, 0];
+    let mut bytes = blob(BASE, &SAMPLE);
+    let bare = bytes.len();
+    bytes.extend(files_table(&names, &of));
+    let symbols = Symbols::parse(&bytes).unwrap();
+    let read: Vec<_> = symbols.iter().map(|symbol| symbol.file).collect();
+    let expected = of.map(|file| names.get(file as usize).copied());
+    assert_eq!(read, expected);
+    assert_eq!(symbols.by_address(BASE + 0x15).unwrap().file, Some("fs/read.rs"));
+    // Cut short it is refused, or no such table any more; never a file that is not there.
+    for len in bare..bytes.len() {
+        match Symbols::parse(&bytes[..len]) {
+            Ok(symbols) => {
+                assert!(len < bare + files::HEADER_LEN, "{len}");
+                assert!(symbols.iter().all(|symbol| symbol.file.is_none()));
+            }
+            Err(error) => assert!(matches!(error, SymbolsError::Files(_)), "{len}: {error}"),
+        }
+    }
+    for index in bare..bytes.len() {
+        for value in [0, 1, 2, 6, 0x7f, 0x80, 0xff] {
+            let mut bent = bytes.clone();
+            bent[index] = value;
+            if let Ok(symbols) = Symbols::parse(&bent) {
+                symbols.iter().for_each(|symbol| assert!(symbol.file.is_none_or(|file| !file.is_empty())));
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_by_what_is_wrong() {
+    use files::FilesError;
+    for (case, table, error) in [
+        ("entries", files_table(&["a"], &[0; 5]), FilesError::Entries { have: 5, want: 6 }),
+        (
+            "no such file",
+            files_table(&["a"], &[0, 0, 1, 0, 0, 0]),
+            FilesError::NoSuchFile { index: 2, file: 1 },
+        ),
+        ("empty name", files_table(&["a", ""], &[0; 6]), FilesError::Name { file: 1, offset: 1 }),
+    ] {
+        let mut bytes = blob(BASE, &SAMPLE);
+        bytes.extend(table);
+        assert_eq!(Symbols::parse(&bytes).unwrap_err(), SymbolsError::Files(error), "{case}");
+    }
+}
+
 mod space {
     crate::symbol_space!(256);
 

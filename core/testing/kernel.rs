@@ -119,6 +119,10 @@ unsafe impl Platform for Fake {
         KERNEL.with_borrow(|kernel| kernel.clock_ns)
     }
 
+    fn counts_time() -> bool {
+        true
+    }
+
     fn task_id() -> u32 {
         0
     }

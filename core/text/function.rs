@@ -6,7 +6,7 @@
 
 use core::fmt::{self, Write};
 
-use super::page::lossy;
+use super::page::{foreign, lossy};
 use super::{Event, Kind, Resolve};
 use crate::platform::Context;
 
@@ -40,14 +40,16 @@ pub fn function_line(event: &Event<'_>, resolve: &dyn Resolve, out: &mut dyn Wri
         Kind::Lost { count } => return writeln!(out, "CPU:{} [LOST {count} EVENTS]", event.cpu),
         Kind::Comment { event: id, data } => {
             begin(event, Context::Task, out)?;
-            let text = Shown(|f| resolve.write_comment(id, data, f));
-            return writeln!(out, "tracing_mark_write: {text}");
+            out.write_str("tracing_mark_write: ")?;
+            foreign(out, |f| resolve.write_comment(id, data, f))?;
+            return out.write_char('\n');
         }
     };
     begin(event, context, out)?;
-    write!(out, "{}", Shown(|f| resolve.name(func, f)))?;
+    foreign(out, |f| resolve.name(func, f))?;
     if let Some(parent_ip) = parent_ip {
-        write!(out, " <-{}", Shown(|f| resolve.caller(parent_ip, f)))?;
+        out.write_str(" <-")?;
+        foreign(out, |f| resolve.caller(parent_ip, f))?;
     }
     out.write_char('\n')
 }
@@ -68,33 +70,6 @@ fn begin(event: &Event<'_>, context: Context, out: &mut dyn Write) -> fmt::Resul
     write!(out, "-{:<7} [{:03}] ..{flag}.. {seconds:5}.{micros:06}: ", event.task.pid, event.cpu)
 }
 
-/// A name on a line of its own: what would break the line appears as `?`.
-struct Shown<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result>(F);
-
-impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Shown<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Clean(f), "{}", Foreign(&self.0))
-    }
-}
-
-/// What somebody else writes, as it is.
-struct Foreign<'f>(&'f dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result);
-
-impl fmt::Display for Foreign<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (self.0)(f)
-    }
-}
-
-/// Takes text for one line.
-struct Clean<'o>(&'o mut dyn Write);
-
-impl Write for Clean<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|c| self.0.write_char(if c.is_control() { '?' } else { c }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +79,7 @@ mod tests {
     struct Names;
     impl Resolve for Names {
         fn name(&self, func: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(if func == 1 { "vfs_open" } else { "path_openat\n" })
+            f.write_str(if func == 1 { "vfs_open" } else { "path_openat\t" })
         }
     }
 

@@ -1,7 +1,7 @@
 //! The pieces that lines of the function_graph layout are made of: columns, marks, arrows and calls.
 //!
 //! Invariant: only the pieces here end a line. All text from outside, the names of functions and tasks, values and
-//! comments, comes through [`Page::foreign`] or [`harmless`], which let no character pass that could.
+//! comments, comes through [`foreign`] or [`harmless`], which let no character pass that could.
 //!
 //! Called by [`Printer`](super::Printer), which decides what is shown and in which order.
 
@@ -49,7 +49,7 @@ pub(super) struct Page<'a> {
 impl Page<'_> {
     /// Writes what others say, made harmless.
     fn foreign(&mut self, text: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> fmt::Result {
-        write!(Harmless { out: self.out, newline_held: false }, "{}", Text(text))
+        foreign(self.out, text)
     }
 
     fn name(&mut self, func: usize) -> fmt::Result {
@@ -181,19 +181,19 @@ impl Page<'_> {
         depth: u32,
         ret_addr: Option<usize>,
         args: &[usize],
-        retval: [usize; 2],
+        retval: Option<[usize; 2]>,
     ) -> fmt::Result {
         self.indent(depth)?;
         self.call(func, args)?;
         self.out.write_char(';')?;
         let ret_addr = ret_addr.filter(|_| self.options.contains(Options::RETADDR));
-        let shows_retval = self.shows_retval(func);
-        if ret_addr.is_some() || shows_retval {
+        let retval = retval.filter(|_| self.shows_retval(func));
+        if ret_addr.is_some() || retval.is_some() {
             self.out.write_str(" /*")?;
             if let Some(addr) = ret_addr {
                 self.caller(addr)?;
             }
-            if shows_retval {
+            if let Some(retval) = retval {
                 self.retval(func, retval)?;
             }
             self.out.write_str(" */")?;
@@ -205,16 +205,16 @@ impl Page<'_> {
         &mut self,
         func: usize,
         depth: u32,
-        retval: [usize; 2],
+        retval: Option<[usize; 2]>,
         opening: Opening,
     ) -> fmt::Result {
         self.indent(depth)?;
         self.out.write_char('}')?;
-        let shows_retval = self.shows_retval(func);
-        if opening == Opening::NotShown || shows_retval || self.options.contains(Options::TAIL) {
+        let retval = retval.filter(|_| self.shows_retval(func));
+        if opening == Opening::NotShown || retval.is_some() || self.options.contains(Options::TAIL) {
             self.out.write_str(" /* ")?;
             self.name(func)?;
-            if shows_retval {
+            if let Some(retval) = retval {
                 self.retval(func, retval)?;
             }
             self.out.write_str(" */")?;
@@ -243,7 +243,7 @@ impl Page<'_> {
         let resolve = self.resolve;
         self.indent(depth.filter(|depth| *depth > 0).map_or(0, |depth| depth.saturating_add(1)))?;
         self.out.write_str("/* ")?;
-        self.foreign(|f| resolve.name(func, f))?;
+        self.name(func)?;
         self.out.write_str(" <-")?;
         self.foreign(|f| resolve.caller(parent_ip, f))?;
         self.out.write_str(" */\n")
@@ -264,6 +264,9 @@ impl Page<'_> {
         let form = if hex { RetvalForm::Hex } else { RetvalForm::Errors };
         let resolve = self.resolve;
         self.out.write_str(" ret=")?;
+        if self.options.contains(Options::RETVAL_TYPED) && !hex {
+            return self.foreign(|f| resolve.write_typed_retval(func, retval, f));
+        }
         self.foreign(|f| resolve.write_retval(func, retval, form, f))
     }
 }
@@ -275,6 +278,14 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (self.0)(f)
     }
+}
+
+/// Writes text from outside.
+pub(super) fn foreign(
+    out: &mut dyn Write,
+    text: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result,
+) -> fmt::Result {
+    write!(Harmless { out, newline_held: false }, "{}", Text(text))
 }
 
 /// A filter for text from outside. One newline at the very end is dropped, as printed text often has one.

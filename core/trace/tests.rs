@@ -99,7 +99,8 @@ fn a_call_its_arguments_and_a_mark_are_printed() {
     assert!(ring.record(&Record::Call(inner)));
     let data = [u64::from_le_bytes(*b"hello wo"), u64::from_le_bytes(*b"rld\0\0\0\0\0")];
     assert!(ring.record(&Record::Mark(Mark { id: 0, who: WHO, time: 560, data: &data, cut: false })));
-    assert!(ring.record(&Record::Call(Call::new(1, 0, WHO, 500, 600))));
+    let outer = Call { retval: Some(0), ..Call::new(1, 0, WHO, 500, 600) };
+    assert!(ring.record(&Record::Call(outer)));
     let mut memory = Memory::new(8);
     let mut parts = [Part::new(buffer, Reading::Peek, memory.lend()).unwrap()];
     let mut states = [CpuState::NEW];
@@ -116,6 +117,20 @@ fn a_call_its_arguments_and_a_mark_are_printed() {
             " 0)   0.200 us    |  } /* 0x1 ret=0x0 */",
         ]
     );
+}
+
+#[test]
+fn a_value_that_was_not_recorded_is_not_shown() {
+    let (ring, buffer) = buffer(0, 1024);
+    assert!(ring.record(&Record::Call(Call::new(2, 1, WHO, 510, 550))));
+    assert!(ring.record(&Record::Call(Call::new(1, 0, WHO, 500, 600))));
+    let mut memory = Memory::new(8);
+    let mut parts = [Part::new(buffer, Reading::Peek, memory.lend()).unwrap()];
+    let mut states = [CpuState::NEW];
+    let mut printer = Printer::new(Options::default() | Options::RETVAL, &mut states);
+    let mut text = String::new();
+    Trace::new(&mut parts).print(&mut printer, &Plain, &NoNames, &mut text).unwrap();
+    assert!(text.contains("0x2();") && !text.contains("ret="), "{text}");
 }
 
 #[test]

@@ -101,7 +101,8 @@ impl Line {
         };
         let enter = |call: &Call<'static>| begin(call.who, call.func, call.depth, call.start, call.ret_addr);
         let end = |call: &Call<'static>| {
-            let retval = [call.retval.unwrap_or(0) as usize, call.retval2.unwrap_or(0) as usize];
+            let second = call.retval2.unwrap_or(0) as usize;
+            let retval = call.retval.map(|first| [first as usize, second]);
             let (func, depth, overrun) = (key.addr(call.func), call.depth, call.overrun);
             let time_ns = key.time_ns(call.end);
             let duration_ns = time_ns.saturating_sub(key.time_ns(call.start));

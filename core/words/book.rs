@@ -94,6 +94,11 @@ impl Book {
         Some(self.symbols(module)?.get(number)?.name)
     }
 
+    /// The source file of the function that has this name.
+    pub(crate) fn file(&self, module: ModuleId, number: usize) -> Option<&'static str> {
+        self.symbols(module)?.get(number)?.file
+    }
+
     /// How many functions of all modules, whether or not they can be traced, have this name in their symbol table; counted up to 2.
     pub(crate) fn functions_named(&self, raw: &str) -> usize {
         let tables = self.groups.iter().flatten().filter_map(|names| names.symbols.as_ref());
@@ -119,6 +124,10 @@ impl Book {
     }
 
     pub(crate) fn name(&self, _module: ModuleId, _number: usize) -> Option<&'static str> {
+        None
+    }
+
+    pub(crate) fn file(&self, _module: ModuleId, _number: usize) -> Option<&'static str> {
         None
     }
 

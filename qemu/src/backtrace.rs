@@ -52,5 +52,5 @@ pub fn here() -> Start {
 
 /// A walk of `task`'s stack, on `stacks`. The task is the caller's, interrupted by the caller, or stopped.
 pub fn walk<'a>(task: &'static Task, stacks: &'a [Range<usize>], start: Start) -> StackWalk<'a, Image> {
-    fgraph::stack_walk(&Image, Some(task.trace_block()), stacks, start)
+    fgraph::stack_walk(&Image, Some(task.trace_block()), stacks, start).with_auth(machine::PTR_AUTH)
 }

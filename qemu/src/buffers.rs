@@ -9,7 +9,7 @@ use fgraph::trace::{Part, PartMemory, Reading, Trace};
 use fgraph::tracer;
 use fgraph::wire::tree::{self, Node};
 
-use crate::{percpu::MAX_CPUS, tracing};
+use crate::{machine, percpu::MAX_CPUS, tracing};
 
 /// Words of a page of a buffer: 4 KiB.
 const PAGE_WORDS: usize = 512;
@@ -76,5 +76,9 @@ impl tree::Key for Key {
 
     fn task(&self, number: u32) -> Task {
         tracing::task_of(number)
+    }
+
+    fn time_ns(&self, time: u64) -> u64 {
+        machine::ns_of(time)
     }
 }

@@ -6,6 +6,7 @@
 //! | `test` | all boot tests |
 //! | `case=NAME` | the boot tests of that name |
 //! | `long` | nothing of its own: boot tests take many more samples where they take any |
+//! | `guarded` | nothing of its own: boot tests of what guards control flow fail where it is not enforced, and are not skipped |
 //! | `bench` | measurements of what a traced call costs |
 //! | `selfcheck` | the check of this kernel itself, without the tracer |
 //! | `crash=KIND` | one deliberate disaster, see [`Crash`] |
@@ -68,6 +69,10 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
     for word in line.split_ascii_whitespace().filter(|word| *word != CLASSIC) {
         if word == "long" {
             cases::LONG.store(true, Ordering::Relaxed);
+            continue;
+        }
+        if word == "guarded" {
+            cases::guard::EXPECTED.store(true, Ordering::Relaxed);
             continue;
         }
         if command.is_some() {

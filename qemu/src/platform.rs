@@ -53,6 +53,11 @@ unsafe impl Platform for Kernel {
     }
 
     #[inline(always)]
+    fn counts_time() -> bool {
+        true
+    }
+
+    #[inline(always)]
     fn task_id() -> u32 {
         machine::current().pid
     }

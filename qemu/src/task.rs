@@ -14,6 +14,8 @@ use core::{
 
 use fgraph::TaskTrace;
 
+use crate::machine;
+
 /// Bytes of a task's stack. Interrupts run on it as well.
 pub const STACK_SIZE: usize = 32 << 10;
 
@@ -38,6 +40,8 @@ pub struct Task {
     /// interrupts, 20-23 NMIs. Only the task itself and interrupts on top of it write it, and each leaves it
     /// as it found it, so plain load, add and store are enough.
     pub counts: AtomicU32,
+    /// What the CPU signs return addresses with while the task runs; owned by `machine::switch`.
+    pub keys: machine::Keys,
     /// Number of the task, from 1; idle tasks are 0.
     pub pid: u32,
     name: &'static str,
@@ -126,7 +130,7 @@ impl Stack {
 impl Task {
     /// The task that a CPU's boot context becomes, on the boot stack.
     pub(crate) const fn idle(name: &'static str) -> Self {
-        Self::with(0, name, Entry::Boot, ANY_CPU, None)
+        Self::with(0, name, Entry::Boot, ANY_CPU, None, machine::Keys::BOOT)
     }
 
     /// A task on `stack` that will start at `start` when it is switched to for the first time. It begins with
@@ -140,17 +144,25 @@ impl Task {
         start: extern "C" fn() -> !,
     ) -> &'static Self {
         stack.seal();
-        let task = Self::with(pid, name, entry, cpus, Some(stack));
-        task.saved_sp.store(crate::machine::prepare_stack(stack.top(), start), Ordering::Relaxed);
+        let task = Self::with(pid, name, entry, cpus, Some(stack), machine::Keys::new(pid));
+        task.saved_sp.store(machine::prepare_stack(stack.top(), start), Ordering::Relaxed);
         task.counts.store(crate::context::PREEMPT_ONE, Ordering::Relaxed);
         Box::leak(Box::new(task))
     }
 
-    const fn with(pid: u32, name: &'static str, entry: Entry, cpus: u32, stack: Option<Stack>) -> Self {
+    const fn with(
+        pid: u32,
+        name: &'static str,
+        entry: Entry,
+        cpus: u32,
+        stack: Option<Stack>,
+        keys: machine::Keys,
+    ) -> Self {
         Self {
             saved_sp: AtomicUsize::new(0),
             trace: AtomicPtr::new(ptr::null_mut()),
             counts: AtomicU32::new(0),
+            keys,
             pid,
             name,
             entry,
@@ -215,9 +227,9 @@ impl Task {
         let block = ptr::from_ref(&self.trace_block).cast_mut();
         self.trace.store(block, Ordering::Release);
         crate::context::preempt_disable();
-        if ptr::eq(self, crate::machine::current()) {
+        if ptr::eq(self, machine::current()) {
             // Otherwise the switch to the task does it.
-            crate::machine::per_cpu().trace.store(block, Ordering::Relaxed);
+            machine::per_cpu().trace.store(block, Ordering::Relaxed);
         }
         crate::context::preempt_enable();
     }

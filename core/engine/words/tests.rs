@@ -3,16 +3,17 @@
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::world::{MODULES, World, pieces, user};
+use super::world::{FILES, MODULES, Row, World, file_number, pieces, user};
 use crate::engine::image::{Target, for_both_machines};
 use crate::engine::{Error, SetChange, WhichSet};
 use crate::filter::Filter;
 use crate::filter_text::ParseError;
 use crate::graph::GraphOps;
 use crate::graph::world::user as graph_user;
-use crate::ops::OpsFlags;
+use crate::ops::{Ops, OpsFlags};
 use crate::select::SelectError;
-use crate::testing::{Random, kernel};
+use crate::testing::{Random, keep, kernel};
+use crate::users::User;
 use crate::words::{Cause, LONGEST_WAITING, List, MAX_WAITING, Mode, Place};
 
 const RUN: &str = "_RNvCshp5d4tyNz3J_1r3run";
@@ -185,10 +186,11 @@ fn an_ambiguous_name_lists_its_candidates<T: Target>() {
     let each = |candidate: crate::select::Candidate<'_>| listed.push(candidate.to_string());
     assert_eq!(world.engine.word_candidates(refused.word(text), each), Ok(()));
     let at = |n: usize| world.table().iter().filter(|row| row.name == "id_show").nth(n).unwrap().addr;
+    let file = |n: usize| FILES[file_number(at(n))];
     let expected = [
-        std::format!("#1 id_show {:#x}", at(0)),
-        std::format!("#2 id_show {:#x}", at(1)),
-        std::format!("#3 id_show [ext4] {:#x}", at(2)),
+        std::format!("#1 id_show {} {:#x}", file(0), at(0)),
+        std::format!("#2 id_show {} {:#x}", file(1), at(1)),
+        std::format!("#3 id_show [ext4] {} {:#x}", file(2), at(2)),
     ];
     assert_eq!(listed, expected);
 }
@@ -523,7 +525,69 @@ fn functions_without_names_are_known_by_their_lines<T: Target>() {
     assert_eq!(MODULES.len(), world.loaded.len());
 }
 
+fn files_tell_functions_apart<T: Target>() {
+    let mut seen = [0; 2];
+    for seed in 0..if cfg!(miri) { 2 } else { 20 } {
+        let mut world = World::<T>::new(KERNEL, [EXT4, XFS], &mut Random::new(seed));
+        world.load(1).unwrap();
+        let set = (user(&world, OpsFlags::empty()), WhichSet::Filter);
+        for (file, tails) in [
+            (0, ["fs/one.c", "one.c", "*.c", "f?/*"]),
+            (1, ["drivers/net/two.rs", "net/two.rs", "two.rs", "drivers/*"]),
+        ] {
+            for (name, tail) in tails.iter().flat_map(|tail| [("*", tail), ("id_show", tail)]) {
+                let text = std::format!("{name}@{tail}#*");
+                let is_meant = |row: &Row| {
+                    file_number(row.addr) == file && (name == "*" || row.name.split('|').any(|n| n == name))
+                };
+                let mut expected: Vec<usize> =
+                    world.table().into_iter().filter(is_meant).map(|row| row.addr).collect();
+                expected.dedup();
+                if expected.is_empty() {
+                    let refused = world.write(set, &text, Mode::Replace).expect_err(&text);
+                    assert!(matches!(refused.cause, Cause::Select(_)), "{text}");
+                    continue;
+                }
+                seen[file] += 1;
+                assert_eq!(world.write(set, &text, Mode::Replace), Ok(()), "{text}");
+                assert_eq!(world.addrs(set), Some(expected), "{text}");
+            }
+        }
+        for (text, column) in [("id_show@ne.c", 8), ("*@one", 2), ("*@two.rs/", 2)] {
+            let refused = world.write(set, text, Mode::Replace).expect_err(text);
+            assert_eq!(refused.cause, Cause::Select(SelectError::NoFile { column }), "{text}");
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
+}
+
+fn a_user_adopts_anothers_sets_as_they_are_now<T: Target>() {
+    let mut world = world::<T>();
+    world.load(0).unwrap();
+    let fresh =
+        || -> &'static Ops<T::Regs> { keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::NONE)) };
+    let (keeper, other) = (fresh(), fresh());
+    let [kept, kept_not] = [(keeper, WhichSet::Filter), (keeper, WhichSet::Notrace)];
+    let [own, own_not] = [(other, WhichSet::Filter), (other, WhichSet::Notrace)];
+    let adopt = |world: &World<T>| world.engine.adopt_sets(keeper, User::Entry(other));
+    assert_eq!(world.write(kept, "vfs_* ext4_read", Mode::Replace), Ok(()));
+    assert_eq!(world.write(kept_not, "vfs_write", Mode::Replace), Ok(()));
+    // Before it is registered, and while it is: then its text follows.
+    assert_eq!((adopt(&world), world.engine.register_ops(other)), (Ok(()), Ok(())));
+    let patched = |world: &World<T>| world.engine.stats().patched;
+    assert_eq!((world.addrs(own), world.addrs(own_not)), (world.addrs(kept), world.addrs(kept_not)));
+    assert_eq!(patched(&world), 3);
+    assert_eq!(world.write(kept, "traceon", Mode::Replace), Ok(()));
+    assert_eq!(patched(&world), 3, "nobody adopted that");
+    assert_eq!(adopt(&world), Ok(()));
+    assert_eq!((world.members(own), patched(&world)), (Some(vec!["traceon".to_string()]), 1));
+    assert_eq!(world.write(kept, "*", Mode::Replace), Ok(()));
+    assert_eq!((adopt(&world), world.addrs(own)), (Ok(()), None));
+    assert_eq!(world.addrs(kept), None, "the keeper keeps its own");
+}
+
 for_both_machines! {
+    a_user_adopts_anothers_sets_as_they_are_now
     words_take_what_they_name
     a_filter_that_is_everything_gives_way_to_what_is_named
     refused_words_leave_everything_as_it_was
@@ -539,4 +603,5 @@ for_both_machines! {
     enabled_functions_are_counted_for_two_graph_users
     globs_take_what_a_search_of_the_list_finds
     functions_without_names_are_known_by_their_lines
+    files_tell_functions_apart
 }

@@ -11,13 +11,21 @@ use crate::ops::{Ops, OpsFlags};
 use crate::site::{SiteSource, State};
 use crate::sites::ModuleId;
 use crate::symbols::Symbols;
-use crate::symbols::tests::blob;
+use crate::symbols::tests::{blob, files_table};
 use crate::testing::kernel::{self, Fake};
 use crate::testing::{Random, keep, keep_all};
 use crate::words::{List, Mode, ModuleNames, Place, WordError};
 
 /// The modules' names.
 pub(super) const MODULES: [&str; 2] = ["ext4", "xfs"];
+
+/// The source files of all functions.
+pub(super) const FILES: [&str; 2] = ["fs/one.c", "drivers/net/two.rs"];
+
+/// Which of [`FILES`] the function at this address comes from.
+pub(super) fn file_number(addr: usize) -> usize {
+    (addr >> 4 ^ addr >> 5 ^ addr >> 6) % FILES.len()
+}
 
 /// A function with its name.
 #[derive(Clone, Debug)]
@@ -98,7 +106,10 @@ impl<T: Target> World<T> {
             entries.extend(kept_out.map(|function| ((function.addr - base) as u32, 16, "kept_out")));
             entries.sort_by_key(|entry| entry.0);
         }
-        Symbols::parse(keep_all(blob(base as u64, &entries))).expect("a good blob")
+        let mut bytes = blob(base as u64, &entries);
+        let file_of = |entry: &(u32, u32, &str)| file_number(base + entry.0 as usize) as u32;
+        bytes.extend(files_table(&FILES, &entries.iter().map(file_of).collect::<Vec<_>>()));
+        Symbols::parse(keep_all(bytes)).expect("a good blob")
     }
 
     pub(super) fn load(&mut self, module: usize) -> Result<LoadedModule, Error> {

@@ -5,6 +5,7 @@ mod change;
 mod depth;
 mod direct;
 mod entry;
+pub mod guard;
 mod load;
 mod modules;
 mod probe;
@@ -130,7 +131,10 @@ const CASES: &[Case] = &[
     ("a_module_with_wrong_bytes_is_refused", modules::a_module_with_wrong_bytes_is_refused),
     ("other_cpus_miss_no_call_while_text_changes", storm::other_cpus_miss_no_call_while_text_changes),
     ("nmis_come_while_text_changes", storm::nmis_come_while_text_changes),
+    ("a_branch_to_no_landing_pad_faults", guard::a_branch_to_no_landing_pad_faults),
+    ("signed_returns_are_checked_with_the_tasks_key", guard::signed_returns_are_checked_with_the_tasks_key),
     ("words_choose_functions_by_their_names", words::words_choose_functions_by_their_names),
+    ("a_file_tells_equal_names_apart", words::a_file_tells_equal_names_apart),
     ("ambiguous_words_are_refused_with_candidates", words::ambiguous_words_are_refused_with_candidates),
     ("what_is_read_of_a_set_makes_the_same_set", words::what_is_read_of_a_set_makes_the_same_set),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
@@ -148,6 +152,7 @@ pub fn run(only: Option<&str>) -> Exit {
             return Exit::Failed;
         }
     }
+    guard::show();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let mut result = |name: &str, result: CaseResult| match result {
         Ok(()) => {

@@ -22,30 +22,40 @@ unsafe extern "C" {
     static case_module_space: u8;
     static case_module_space_end: u8;
     static case_module_template: u8;
+    static case_module_padded: u8;
     static case_module_template_end: u8;
 }
 
 /// The second function, behind the first in the template.
 const SECOND: usize = 32;
 
-// The first function adds 100, the second 200.
+// The first function adds 100, the second 200. Once without landing pads, and once with them, for a kernel that has them.
 #[cfg(target_arch = "aarch64")]
 core::arch::global_asm!(
-    ".pushsection .rodata.case_module, \"a\", @progbits",
+    ".macro case_module_functions pad",
     ".balign 32",
-    "case_module_template:",
+    "\\pad",
     "nop",
     "nop",
     "add x0, x0, #100",
     "ret",
     ".balign 32",
+    "\\pad",
     "nop",
     "nop",
     "add x0, x0, #200",
     "ret",
     ".balign 32",
+    ".endm",
+    ".pushsection .rodata.case_module, \"a\", @progbits",
+    ".balign 32",
+    "case_module_template:",
+    "case_module_functions",
+    "case_module_padded:",
+    "case_module_functions \"hint #34\"", // bti c
     "case_module_template_end:",
     ".popsection",
+    ".purgem case_module_functions",
     ".pushsection .text.case_module, \"ax\", @progbits",
     ".balign 64",
     "case_module_space:",
@@ -56,19 +66,28 @@ core::arch::global_asm!(
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
-    ".pushsection .rodata.case_module, \"a\", @progbits",
-    ".balign 32",
-    "case_module_template:",
+    ".macro case_module_functions pad",
+    ".balign 32, 0xcc",
+    "\\pad",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x08",
     "lea rax, [rdi + 100]",
     "ret",
     ".balign 32, 0xcc",
+    "\\pad",
     ".byte 0x90, 0x90, 0x90, 0x90, 0x90",
     "lea rax, [rdi + 200]",
     "ret",
     ".balign 32, 0xcc",
+    ".endm",
+    ".pushsection .rodata.case_module, \"a\", @progbits",
+    ".balign 32",
+    "case_module_template:",
+    "case_module_functions",
+    "case_module_padded:",
+    "case_module_functions endbr64",
     "case_module_template_end:",
     ".popsection",
+    ".purgem case_module_functions",
     ".pushsection .text.case_module, \"ax\", @progbits",
     ".balign 64",
     "case_module_space:",
@@ -77,11 +96,20 @@ core::arch::global_asm!(
     ".popsection",
 );
 
+/// Bytes of a landing pad, on both machines.
+const PAD: usize = 4;
+
+/// How far behind its start a function's sled begins.
+fn pad() -> usize {
+    if machine::has_landing_pads() { PAD } else { 0 }
+}
+
 fn template() -> &'static [u8] {
-    let start = &raw const case_module_template;
-    let len = (&raw const case_module_template_end).addr() - start.addr();
-    // SAFETY: both symbols bound the template in read-only memory.
-    unsafe { core::slice::from_raw_parts(start, len) }
+    let [plain, padded, end] =
+        [&raw const case_module_template, &raw const case_module_padded, &raw const case_module_template_end];
+    let (start, end) = if machine::has_landing_pads() { (padded, end) } else { (plain, padded) };
+    // SAFETY: the symbols bound the templates in read-only memory.
+    unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }
 
 #[unsafe(link_section = ".text.notrace")]
@@ -122,7 +150,7 @@ impl Module {
     fn load(offset: usize) -> Result<Self, Outcome> {
         let base = space().start + offset;
         write_text(base, template());
-        let entries = Box::leak(Box::new([base + SECOND, base]));
+        let entries = Box::leak(Box::new([base + SECOND, base].map(|func| func + pad())));
         let states = Box::leak(Box::new([0; 2]));
         let tables = (entries.as_mut_ptr(), states.as_mut_ptr());
         let text = base..base + template().len();
@@ -294,8 +322,8 @@ pub fn a_module_with_wrong_bytes_is_refused() -> CaseResult {
     let base = space().start;
     write_text(base, template());
     // The second function's sled begins with something else.
-    write_text(base + SECOND, &[0x12]);
-    let entries = Box::leak(Box::new([base, base + SECOND]));
+    write_text(base + SECOND + pad(), &[0x12]);
+    let entries = Box::leak(Box::new([base, base + SECOND].map(|func| func + pad())));
     let states = Box::leak(Box::new([0; 2]));
     let source = source(entries, states, base..base + template().len());
     // SAFETY: nobody runs the module; the tables are leaked.
@@ -303,7 +331,7 @@ pub fn a_module_with_wrong_bytes_is_refused() -> CaseResult {
     let Err(error) = refused else {
         return Err(Outcome::Failed("a wrong module was taken".into()));
     };
-    check_eq!(error.site().map(|site| site.get()), Some(base + SECOND), "the site named");
+    check_eq!(error.site().map(|site| site.get()), Some(base + SECOND + pad()), "the site named");
     check_eq!(listed(), 0, "functions");
     // Tracing goes on, and the place can be used.
     let module = Module::load(0)?;

@@ -8,6 +8,7 @@ use fgraph::select::SelectError;
 use fgraph::words::{Cause, List, Mode, Place};
 use fgraph::{Filter, FtraceOps, OpsFlags, WhichSet};
 
+use super::load;
 use super::probe::{Probe, addr, note_entry};
 use super::{CaseResult, Outcome, check, check_eq};
 use crate::tracing;
@@ -22,6 +23,12 @@ extern "C" fn chosen_first(n: usize) -> usize {
 #[inline(never)]
 extern "C" fn chosen_second(n: usize) -> usize {
     black_box(n ^ 0x7262)
+}
+
+/// There is another one of this name in `load.rs`.
+#[inline(never)]
+fn twin(n: usize) -> usize {
+    black_box(n ^ 0x7500)
 }
 
 /// Several functions under one path.
@@ -146,6 +153,35 @@ pub fn words_choose_functions_by_their_names() -> CaseResult {
     drop(user);
     check_eq!(count_lines(List::Enabled), 0, "functions that are left enabled");
     check!(count_lines(List::Touched) > 0, "nothing was touched");
+    Ok(())
+}
+
+pub fn a_file_tells_equal_names_apart() -> CaseResult {
+    let user = User::register()?;
+    let (here, there) = (addr!(twin), addr!(load::twin));
+    for (text, expected) in [
+        ("*::twin", &[here, there][..]),
+        ("*::twin@words.rs", &[here]),
+        ("*::twin@cases/load.rs", &[there]),
+        ("*::twin@src/cases/[l]*.rs", &[there]),
+        ("*::twin !*::twin@load.rs", &[here]),
+        (concat!(path!("twin"), "@qemu/src/cases/words.rs"), &[here]),
+    ] {
+        user.write(text)?;
+        let before = user.probe.log().len();
+        black_box(twin(1) + load::twin(1));
+        let called: Vec<usize> = user.probe.log().iter().skip(before).map(|seen| seen.func).collect();
+        check_eq!(called, expected, text);
+    }
+    let text = concat!(path!("twin"), "@load.rs");
+    let refused = fgraph::ftrace_set_filter_words(user.ops, WhichSet::Filter, text, Mode::Append);
+    check!(refused.is_err(), "{text} was taken");
+    let text = "*::twin@oads.rs";
+    let Err(refused) = fgraph::ftrace_set_filter_words(user.ops, WhichSet::Filter, text, Mode::Append) else {
+        return Err(Outcome::Failed("half a file name was taken".into()));
+    };
+    let column = "*::twin@".len();
+    check_eq!(refused.cause, Cause::Select(SelectError::NoFile { column }), "cause");
     Ok(())
 }
 

@@ -33,13 +33,21 @@
 //! | `sync_core()` | executes a context-synchronising instruction |
 //! | `sync_cores()` | every CPU has executed one when it returns: [`crate::smp::sync_cores`] |
 //! | `readable(addr: usize, len: usize) -> bool` | whether these bytes are memory that can be read without a fault or an effect; true for no bytes |
+//! | `Keys`, `Keys::BOOT`, `Keys::new(pid)` | what a task's return addresses are signed with, where the machine does that; `switch` changes them |
+//! | `PTR_AUTH` | which bits of a return address are its signature |
+//! | `guards() -> Guards` | what guards control flow, and what does not |
+//! | `has_landing_pads() -> bool` | whether the whole image was compiled with landing pads, so that modules must be too |
 //! | `TrapFrame` | the registers of an interrupted context, `ip()`, `sp()`, `fp()`, `registers()`; the trap entry builds a frame record, so that a walk along frame pointers goes through it |
 //!
 //! A fault that nothing handles shows all registers by `emergency!`, then calls [`crate::panic::trap_context`] and exits with
 //! [`Exit::Crashed`]. What a tracer's callbacks call, and the trap path, is outside tracing (see the crate's head): tiny
 //! functions are `#[inline(always)]`, others carry `#[unsafe(link_section = ".text.notrace")]`.
 
+use core::fmt;
+
 use cfg_if::cfg_if;
+
+mod note;
 
 cfg_if! {
     if #[cfg(target_arch = "aarch64")] {
@@ -62,6 +70,34 @@ pub enum Ipi {
     Sync,
     /// To run what its mailbox has.
     Call,
+}
+
+/// Whether the CPU checks something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// It does: what, in words.
+    #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "QEMU's CPUs enforce nothing there"))]
+    Enforced(&'static str),
+    /// It does not: why.
+    Not(&'static str),
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enforced(what) => write!(f, "enforced: {what}"),
+            Self::Not(why) => write!(f, "not enforced: {why}"),
+        }
+    }
+}
+
+/// What guards control flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Guards {
+    /// Return addresses on the stack.
+    pub returns: Guard,
+    /// Where indirect branches may go.
+    pub branches: Guard,
 }
 
 /// How the kernel ends; `qemu/run` makes 0, 1 and 2 of it. Every variant has an exit code of its own for whoever started QEMU.

@@ -69,6 +69,28 @@ mod graph {
         pub(crate) number: usize,
         pub(crate) regs: PhantomData<R>,
     }
+
+    impl<R> GraphOps<R> {
+        pub(crate) const fn is_straight(&self) -> bool {
+            false
+        }
+    }
+}
+
+/// The models have no straight path.
+mod straight {
+    #[derive(Debug)]
+    pub(crate) struct Straight;
+
+    impl Straight {
+        pub(crate) const fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn on(&self, _slot: usize, _stamp: u64) {}
+
+        pub(crate) fn off(&self) {}
+    }
 }
 
 mod ops {

@@ -6,7 +6,7 @@
 
 use core::{arch::global_asm, cell::UnsafeCell};
 
-use super::{clock, cpu, cpus, gic, memory, serial, trap};
+use super::{clock, cpu, cpus, gic, guard::Keys, memory, serial, trap};
 use crate::{percpu::MAX_CPUS, smp};
 
 /// Bytes of each stack of [`STACKS`]; a power of two, as the boot code shifts by its logarithm.
@@ -24,9 +24,6 @@ static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_SIZE]; MAX_CPUS - 1]))
 
 /// `HCR_EL2`: EL1 is AArch64, and neither keys nor instructions that sign addresses are trapped, nor anything else.
 const HCR: u64 = 1 << 31 | 1 << 41 | 1 << 40;
-
-/// Half of the key that return addresses are signed with. A demo has nobody to keep it secret from.
-const KEY: u64 = 0x6b65_7920_6f66_2061;
 
 // State at each label: x20 is the CPU's number; from 3 on, x21 is CurrentEL as it was entered with; no stack until `sp`
 // is set, no Rust before; x0-x18 free. Rust runs with the MMU off
@@ -114,7 +111,7 @@ global_asm!(
     "    ubfx x11, x11, #12, #4",         // APA3: a third
     "    orr  x10, x10, x11",
     "    cbz  x10, 5f",
-    "    ldr  x10, ={key}",               // the same on every CPU, because signed addresses migrate
+    "    ldr  x10, ={key}",               // the idle task's; the switch to a task brings the task's own
     "    msr  S3_0_C2_C1_0, x10",         // APIAKeyLo_EL1
     "    mvn  x10, x10",
     "    msr  S3_0_C2_C1_1, x10",         // APIAKeyHi_EL1
@@ -139,7 +136,7 @@ global_asm!(
     "    .size fgraph_demo_secondary, . - fgraph_demo_secondary",
     ".popsection",
     hcr = const HCR,
-    key = const KEY,
+    key = const Keys::BOOT_LOW,
     signed_returns = const memory::SCTLR_SIGNED_RETURNS,
     sctlr_off = const memory::SCTLR_RES1,
     sctlr_on = const memory::SCTLR,

@@ -13,8 +13,9 @@
 //! Text is guarded if all of it was compiled with landing pads: then an indirect branch to anywhere else faults, on
 //! a CPU that has BTI.
 
-use core::{arch::asm, cell::UnsafeCell, ops::Range, ptr, slice};
+use core::{arch::asm, cell::UnsafeCell, ops::Range, ptr};
 
+use super::guard;
 use crate::lock::IrqsOff;
 
 const PAGE_SIZE: usize = 4096;
@@ -72,8 +73,6 @@ unsafe extern "C" {
     static __text_start: u8;
     static __text_end: u8;
     static __rodata_end: u8;
-    static __properties_start: u32;
-    static __properties_end: u32;
 }
 
 /// A table of any level.
@@ -116,7 +115,7 @@ pub(super) extern "C" fn fill_tables() -> *const u8 {
     let tables = unsafe { &mut *TABLES.0.get() };
     let address = |table: &Table| ptr::from_ref(table).addr() as u64;
     let Tables { root, devices, ram, alias, pages } = tables;
-    let guarded = if text_has_pads() { GUARDED } else { 0 };
+    let guarded = if guard::has_landing_pads() { GUARDED } else { 0 };
 
     root.0[0] = address(devices) | TABLE;
     root.0[RAM >> 30] = address(ram) | TABLE;
@@ -139,29 +138,6 @@ pub(super) extern "C" fn fill_tables() -> *const u8 {
         }
     }
     ptr::from_ref(root).cast()
-}
-
-// The note that the linker makes (AAELF64 6.2, and the gABI's Linux extensions): three words, a name of one word,
-// then properties of a type, a size and data that fill eight bytes each time.
-const NOTE_HEADER_WORDS: usize = 4;
-const FEATURE_1_AND: u32 = 0xc000_0000;
-const FEATURE_1_BTI: u32 = 1 << 0;
-
-/// Whether every function that an indirect branch may reach begins with a landing pad. The linker says so of its output
-/// if it is true of all that it linked, the standard library included, which its usual build has no pads in.
-#[inline(always)]
-fn text_has_pads() -> bool {
-    let (start, end) = (&raw const __properties_start, &raw const __properties_end);
-    // SAFETY: read-only words between two of the linker script's symbols, 8-aligned by it.
-    let note = unsafe { slice::from_raw_parts(start, (end.addr() - start.addr()) / 4) };
-    let mut properties = note.get(NOTE_HEADER_WORDS..).unwrap_or_default();
-    while let [kind, size, rest @ ..] = properties {
-        if let (&FEATURE_1_AND, [features, ..]) = (kind, rest) {
-            return features & FEATURE_1_BTI != 0;
-        }
-        properties = rest.get(size.div_ceil(8) as usize * 2..).unwrap_or_default();
-    }
-    false
 }
 
 /// How the page at `page` is mapped where it is linked.

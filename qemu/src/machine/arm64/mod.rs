@@ -11,7 +11,7 @@
 //! traps save all of them, and the switch those that calls keep.
 //!
 //! Compiled with `-Zbranch-protection=bti,pac-ret`, return addresses are signed and functions have landing pads. What
-//! the CPU knows of that is turned on at boot: signatures always, guarded text only if the whole image has pads, for
+//! the CPU knows of that is turned on at boot: signatures always, with a key for each task, guarded text only if the whole image has pads, for
 //! which the standard library must be compiled too, with `-Zbuild-std=core,alloc,compiler_builtins`. QEMU's
 //! Cortex-A72 knows neither, its `max` both (`QEMU_CPU=max qemu/run ...`).
 
@@ -20,18 +20,20 @@ mod clock;
 mod cpu;
 mod cpus;
 mod gic;
+mod guard;
 mod host;
 mod memory;
 mod serial;
 mod switch;
 mod trap;
 
-pub use clock::{clock_ns, timer_set_hz, timer_start, timer_stop};
+pub use clock::{clock_ns, ns_of, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
     IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, wait_for_interrupt,
 };
 pub use cpus::{cpus_present, relax, start_cpus, stop, sync_core};
 pub use gic::{nmi_self, send_ipi, send_nmi, stop_others};
+pub use guard::{Keys, PTR_AUTH, a_branch_to_no_pad_faults, guards, has_landing_pads, is_signed, sign};
 pub use host::{command_line, exit};
 pub use memory::{readable, text_alias, text_range};
 pub use serial::console_write;

@@ -9,7 +9,7 @@ use core::{
 
 use fgraph::unwind::Start;
 
-use super::cpu::HAS_VECTORS;
+use super::{cpu::HAS_VECTORS, memory};
 use crate::sched::Task;
 
 /// What a task that does not run has on top of its stack; `Task::saved_sp` points here.
@@ -53,6 +53,7 @@ global_asm!(
     ".set SWITCHED_D8, {vectors}",
     ".set SWITCHED_HAS_VECTORS, {has_vectors}",
     ".set TASK_SAVED_SP, {saved_sp}",
+    ".set TASK_KEYS, {keys}",
     ".pushsection .text.notrace.switch, \"ax\", %progbits",
     ".global fgraph_demo_switch",
     ".type fgraph_demo_switch, %function",
@@ -78,6 +79,13 @@ global_asm!(
     "    ldr  x9, [x1, #TASK_SAVED_SP]",
     "    msr  sp_el0, x1",                    // next is current
     "    mov  sp, x9",                        // and runs on its own stack
+    "    mrs  x9, sctlr_el1",
+    "    tbz  x9, #{signed_returns}, 2f",     // this CPU signs nothing
+    "    ldp  x9, x10, [x1, #TASK_KEYS]",
+    "    msr  S3_0_C2_C1_0, x9",              // APIAKeyLo_EL1
+    "    msr  S3_0_C2_C1_1, x10",             // APIAKeyHi_EL1
+    "    isb",                                // next's callers check their return addresses with it
+    "2:",
     ".if SWITCHED_HAS_VECTORS",
     "    ldr  x9, [sp, #SWITCHED_D8 + 64]",
     "    msr  fpcr, x9",
@@ -110,6 +118,8 @@ global_asm!(
     vectors = const offset_of!(Switched, vectors),
     has_vectors = const HAS_VECTORS as usize,
     saved_sp = const offset_of!(Task, saved_sp),
+    keys = const offset_of!(Task, keys),
+    signed_returns = const memory::SCTLR_SIGNED_RETURNS.trailing_zeros(),
 );
 
 unsafe extern "C" {

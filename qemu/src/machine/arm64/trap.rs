@@ -15,7 +15,7 @@ use fgraph::unwind::Registers;
 
 use super::{
     cpu::{self, HAS_VECTORS},
-    gic,
+    gic, guard,
 };
 use crate::{
     console::emergency,
@@ -279,11 +279,19 @@ extern "C" fn handle_fiq(frame: &mut TrapFrame, _vector: u64) {
     }
 }
 
-/// A synchronous exception: a fault, or a breakpoint. None has a use yet.
+/// `SPSR_EL1.BTYPE`: by what kind of branch the next instruction was reached.
+const BTYPE: u64 = 0b11 << 10;
+
+/// A synchronous exception: a fault, or a breakpoint. Only those of the probes have a use.
 #[unsafe(link_section = ".text.notrace")]
 extern "C" fn handle_sync(frame: &mut TrapFrame, _vector: u64) {
     let (syndrome, address) = syndrome();
     let class = syndrome >> 26 & 0x3f;
+    if let (0x0d | 0x1c, Some(resume)) = (class, guard::after_fault(frame.ip())) {
+        frame.pc = resume as u64;
+        frame.pstate &= !BTYPE;
+        return;
+    }
     let what = match class {
         0x00 => "undefined instruction",
         0x07 => "floating point",

@@ -126,7 +126,13 @@ fn measure() -> Option<(u64, u64)> {
 /// Nanoseconds since boot, never going back.
 #[inline(always)]
 pub fn clock_ns() -> u64 {
-    let counts = counter().saturating_sub(START.load(Ordering::Relaxed));
+    ns_of(counter())
+}
+
+/// What the counter's value is on the clock.
+#[inline(always)]
+pub fn ns_of(count: u64) -> u64 {
+    let counts = count.saturating_sub(START.load(Ordering::Relaxed));
     ((u128::from(counts) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32) as u64
 }
 

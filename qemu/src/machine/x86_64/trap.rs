@@ -130,7 +130,7 @@ impl TrapFrame {
     }
 }
 
-// Each vector has 16 bytes. All of them push 0 in place of an error code, if there is none, and their number,
+// Each vector has 16 bytes. All of them begin with a landing pad, push 0 in place of an error code, if there is none, and their number,
 // and share the rest. The CPU aligns rsp to 16 before it pushes five words; interrupts are off.
 //
 //   rsp by the CPU ->  +---------------------------+
@@ -203,6 +203,7 @@ global_asm!(
     ".set fgraph_demo_number, 0",
     ".rept 256",
     ".balign 16",
+    "    endbr64",
     ".if fgraph_demo_number >= 32 || ({with_error_code} >> (fgraph_demo_number & 31)) & 1 == 0",
     "    push 0",
     ".endif",
