@@ -8,14 +8,56 @@
 //! nothing else. Types of a C++ program are taken as far as C has them.
 
 mod convert;
+mod functions;
+mod place;
 mod rust;
 mod sections;
+mod signature;
 mod units;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::btf::types::Types;
+use crate::btf::write::Function;
+use crate::image::Machine;
 pub use sections::{Sections, address};
+
+/// A function whose prototype is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'w> {
+    /// Its first instruction, as [`address`] has it.
+    pub address: u64,
+    /// Its symbol, which may tell that it is a part or a clone of another.
+    pub name: &'w str,
+    /// Its code, or the beginning of it.
+    pub code: &'w [u8],
+}
+
+/// A function whose prototype was found.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Its first instruction.
+    pub address: u64,
+    /// What is to be written.
+    pub function: Function,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Prototypes {
+    /// The types that the functions need.
+    pub types: Types,
+    /// Functions, in the order in which they were wanted.
+    pub functions: Vec<Described>,
+    /// What was left out.
+    pub report: Report,
+}
+
+/// Finds the prototypes of functions, which must ascend by address.
+pub fn prototypes(sections: &Sections<'_>, machine: Machine, wanted: &[Wanted<'_>]) -> Prototypes {
+    functions::read(&units::Units::load(sections.dwarf()), machine, wanted)
+}
 
 /// Why a function has no prototype.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -264,6 +264,9 @@ impl<'u, 'd> Converter<'u, 'd> {
     }
 
     fn composite(&mut self, die: Die, entry: &Entry<'d>, behind: bool) -> Result<TypeId, Reason> {
+        if let Some(definition) = self.units.refers(die, entry, gimli::DW_AT_signature)? {
+            return self.convert(definition, behind);
+        }
         let name = self.name(die, entry);
         let scope = self.scopes.get(&die).copied().unwrap_or_default();
         let is_union = entry.tag() == gimli::DW_TAG_union_type;
@@ -272,7 +275,10 @@ impl<'u, 'd> Converter<'u, 'd> {
         let variants = children.iter().find(|(_, child)| child.tag() == gimli::DW_TAG_variant_part);
         let identity = Identity { is_union: is_union || variants.is_some(), name, scope };
         let is_declaration = flag(entry, gimli::DW_AT_declaration);
-        if name != Text(0) && (behind || is_declaration) {
+        if is_declaration && !behind {
+            return Err(Reason::Type(format!("{} is only declared", self.types.str(name))));
+        }
+        if name != Text(0) && behind {
             // Whether it is a union is known only when its variants are seen.
             let is_union = match language {
                 Language::Rust if !is_union => self
