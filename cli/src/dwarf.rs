@@ -32,6 +32,8 @@ pub struct Wanted<'w> {
     pub name: &'w str,
     /// Its code, or the beginning of it.
     pub code: &'w [u8],
+    /// Whether nothing outside of the image can call it, so that the optimiser of all of it may have changed how it is called.
+    pub is_local: bool,
 }
 
 /// A function whose prototype was found.

@@ -198,8 +198,11 @@ impl fmt::Display for Done {
     }
 }
 
+/// Where in a file, and what.
+type Patch = (Range<usize>, Vec<u8>);
+
 /// Puts the types of an image's functions where they belong: into the image, or into bytes for files.
-fn fill_types(file: &[u8], files: &TypeFiles<'_>) -> Result<(Typed, Option<(Range<usize>, Vec<u8>)>), Error> {
+fn fill_types(file: &[u8], files: &TypeFiles<'_>) -> Result<(Typed, Option<Patch>), Error> {
     let image = Image::parse(file)?;
     let space = types::space(&image)?;
     let has_files = files.types.is_some() || files.btf.is_some();

@@ -150,7 +150,7 @@ impl Writer<'_> {
 
     fn head(&mut self, name: u32, kind: u32, vlen: u32, flag: bool, size_or_type: u32) {
         self.word(name);
-        self.word(vlen | kind << 24 | u32::from(flag) << 31);
+        self.word(vlen | (kind << 24) | (u32::from(flag) << 31));
         self.word(size_or_type);
     }
 
@@ -163,7 +163,7 @@ impl Writer<'_> {
             Type::Int { name, size, encoding } => {
                 let name = self.string(name);
                 self.head(name, kind::INT, 0, false, size);
-                self.word(u32::from(encoding) << 24 | size * 8);
+                self.word((u32::from(encoding) << 24) | (size * 8));
             }
             Type::Float { name, size } => {
                 let name = self.string(name);

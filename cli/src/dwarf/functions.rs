@@ -11,7 +11,7 @@ use gimli::{AttributeValue, DwAt, UnitOffset};
 use super::convert::Converter;
 use super::place::{Place, Places};
 use super::rust::Repr;
-use super::signature::{Convention, contradicts, expected};
+use super::signature::{Convention, Returned, contradicts, expected, returned};
 use super::units::{Die, Entry, Language, Units, flag};
 use super::{Described, Prototypes, Reason, Report, Wanted};
 use crate::btf::types::{Parameter, Text, Type, TypeId, VOID};
@@ -208,51 +208,88 @@ impl<'d> Reader<'_, 'd, '_> {
         if let Some(abi) = abi {
             tags.push((-1, self.converter.types.text(&format!("fgraph:abi={abi}"))));
         }
-        let signs = self.signs(wanted, &origins, convention, returns, &types, &known);
-        let is_spread = language == Language::Rust && self.is_spread(&short, &types);
+        let found = Found { wanted, origins: &origins, convention, returns, types: &types, known: &known };
+        let mut call = self.call(&found);
+        if language == Language::Rust && self.is_spread(&short, &types) {
+            call.places = Some(known.clone());
+        }
+        if call.is_changed && call.returned == Some(Where::Unknown) && known.iter().all(Option::is_none) {
+            return Err(Reason::Changed);
+        }
+        if let Some(place) = call.returned {
+            let text = match place {
+                Where::Unknown => "fgraph:ret=none",
+                Where::Given => "fgraph:ret=e0",
+            };
+            tags.push((-1, self.converter.types.text(text)));
+        }
         let mut said = 0;
-        if signs.is_changed || is_spread || (convention.is_none() && known.iter().any(Option::is_some)) {
-            if signs.is_changed && signs.is_return_lost {
-                if known.iter().all(Option::is_none) {
-                    return Err(Reason::Changed);
-                }
-                tags.push((-1, self.converter.types.text("fgraph:ret=none")));
-            }
-            for (index, (known, of)) in known.iter().zip(&types).enumerate() {
-                let text = known.and_then(|place| place.text(self.split_of(*of)));
-                said += usize::from(text.is_some());
-                let text = format!("fgraph:loc={}", text.as_deref().unwrap_or("none"));
-                tags.push((index as i32, self.converter.types.text(&text)));
-            }
+        for (index, (known, of)) in call.places.iter().flatten().zip(&types).enumerate() {
+            let text = known.and_then(|place| place.text(self.split_of(*of)));
+            said += usize::from(text.is_some());
+            let text = format!("fgraph:loc={}", text.as_deref().unwrap_or("none"));
+            tags.push((index as i32, self.converter.types.text(&text)));
         }
         let prototype = self.converter.types.add(Type::Prototype { returns, parameters });
         let is_global = origins.iter().any(|(_, entry)| flag(entry, gimli::DW_AT_external));
         let name = if linkage.is_empty() { short } else { linkage };
         let name = self.converter.types.text(&name);
-        Ok((Function { name, is_global, prototype, tags }, signs.is_changed, said))
+        Ok((Function { name, is_global, prototype, tags }, call.is_changed, said))
     }
 
-    /// What tells that a compiler changed the signature.
-    fn signs(
-        &self,
-        wanted: &Wanted<'_>,
-        origins: &Origins<'d>,
-        convention: Option<Convention>,
-        returns: TypeId,
-        types: &[TypeId],
-        known: &[Option<Place>],
-    ) -> Signs {
-        let said = origins.iter().find_map(|(_, entry)| entry.attr_value(gimli::DW_AT_calling_convention));
+    /// How a function is called, as far as that is not what the convention says.
+    fn call(&self, found: &Found<'_, 'd>) -> Call {
+        let (wanted, known) = (found.wanted, found.known);
+        let said =
+            found.origins.iter().find_map(|(_, entry)| entry.attr_value(gimli::DW_AT_calling_convention));
         let is_said = matches!(said, Some(AttributeValue::CallingConvention(gimli::DW_CC_nocall)));
         let is_named = CLONES.iter().any(|clone| is_clone(wanted.name, clone));
-        let is_seen = convention.is_some_and(|convention| {
-            let expected = expected(&self.converter, self.machine, convention, returns, types);
-            let both = known.iter().zip(expected).filter_map(|(known, expected)| (*known).zip(expected));
-            both.into_iter().any(|(known, expected)| contradicts(known, expected))
-        });
-        // A clone for constant arguments still returns what it did.
-        let is_only_constant = is_named && !is_said && !is_clone(wanted.name, ".isra");
-        Signs { is_changed: is_said || is_named || is_seen, is_return_lost: !is_only_constant }
+        if is_said || is_named {
+            // A clone for constant arguments still returns what it did.
+            let is_only_constant = !is_said && !is_clone(wanted.name, ".isra");
+            let returned = (!is_only_constant).then_some(Where::Unknown);
+            return Call { is_changed: true, places: Some(known.to_vec()), returned };
+        }
+        let Some(convention) = found.convention else {
+            let places = known.iter().any(Option::is_some).then(|| known.to_vec());
+            return Call { is_changed: false, places, returned: None };
+        };
+        let in_memory = match returned(&self.converter, self.machine, convention, found.returns) {
+            Some(returned) => returned == Returned::InMemory,
+            None => return Call::default(),
+        };
+        let expected = |used| expected(&self.converter, self.machine, convention, used, found.types);
+        let has_own_register = self.machine == Machine::Arm64;
+        let places = expected(u8::from(in_memory && !has_own_register));
+        let agrees = |places: &[Option<Place>]| {
+            let both = known.iter().zip(places).filter_map(|(known, expected)| (*known).zip(*expected));
+            both.fold((true, false), |(all, any), (known, expected)| {
+                let agrees = !contradicts(known, expected);
+                (all && agrees, any || agrees)
+            })
+        };
+        let (agree, is_confirmed) = agrees(&places);
+        // LLVM hands the address of the memory for the return value over as any other argument if it knows all callers. It is then no
+        // longer in its own register (arm64), and is no longer given back (x86_64).
+        let is_gnu = found.origins.first().is_some_and(|(die, _)| self.converter.units.slot(*die).is_gnu);
+        let may_be_plain = in_memory && wanted.is_local && !is_gnu;
+        if !agree {
+            let shifted = expected(1);
+            if may_be_plain && has_own_register && agrees(&shifted).0 {
+                let places = known.iter().zip(shifted).map(|(known, expected)| known.or(expected)).collect();
+                return Call { is_changed: false, places: Some(places), returned: Some(Where::Given) };
+            }
+            let returned = Some(Where::Unknown);
+            return Call { is_changed: true, places: Some(known.to_vec()), returned };
+        }
+        match (may_be_plain, has_own_register) {
+            (true, false) => Call { returned: Some(Where::Given), ..Call::default() },
+            (true, true) if !is_confirmed => {
+                let places = (!known.is_empty()).then(|| known.to_vec());
+                Call { is_changed: false, places, returned: Some(Where::Unknown) }
+            }
+            _ => Call::default(),
+        }
     }
 
     /// Whether a function of Rust gets the fields of its last parameter as so many arguments: `Fn::call` and the like.
@@ -365,10 +402,32 @@ impl<'d> Reader<'_, 'd, '_> {
     }
 }
 
-struct Signs {
+/// What an entry says of a function.
+struct Found<'f, 'd> {
+    wanted: &'f Wanted<'f>,
+    origins: &'f Origins<'d>,
+    convention: Option<Convention>,
+    returns: TypeId,
+    types: &'f [TypeId],
+    known: &'f [Option<Place>],
+}
+
+/// How a function is called, where that is not what the convention says.
+#[derive(Default)]
+struct Call {
+    /// The signature is not that of the source.
     is_changed: bool,
-    /// If so, whether the return value may be another one or none.
-    is_return_lost: bool,
+    /// Where the parameters are, and nowhere else.
+    places: Option<Vec<Option<Place>>>,
+    returned: Option<Where>,
+}
+
+/// Where a return value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Unknown,
+    /// In the memory whose address was the first argument.
+    Given,
 }
 
 /// Whether a symbol is that of such a clone: `.isra` in `f.isra.0`.

@@ -48,25 +48,30 @@ impl Next {
     }
 }
 
-/// Where each parameter is expected; `None` for what has no bytes and what is not simple.
+/// How a value is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Returned {
+    /// In registers, or not at all.
+    InRegisters,
+    /// In memory that the caller gives, whose address is an argument before the first, or on arm64 in a register of its own.
+    InMemory,
+}
+
+/// Where each parameter is expected, if `used` registers are taken before the first; `None` for what has no bytes and what is
+/// not simple.
 pub(crate) fn expected(
     converter: &Converter<'_, '_>,
     machine: Machine,
     convention: Convention,
-    returns: TypeId,
+    used: u8,
     parameters: &[TypeId],
 ) -> Vec<Option<Place>> {
     let registers = match machine {
         Machine::X86_64 => 6,
         Machine::Arm64 => 8,
     };
-    let mut next = Next { registers, used: 0, stack: 0 };
+    let mut next = Next { registers, used, stack: 0 };
     let mut places = vec![None; parameters.len()];
-    match has_hidden(converter, machine, convention, returns) {
-        Some(false) => {}
-        Some(true) => next.used = 1,
-        None => return places,
-    }
     for (place, of) in places.iter_mut().zip(parameters) {
         let passed = match convention {
             Convention::Rust => by_rust(converter, *of),
@@ -97,7 +102,7 @@ pub(crate) fn expected(
             },
             Some(Passed::OnStack(size)) => {
                 let at = next.stack;
-                next.stack += size.next_multiple_of(8);
+                next.stack = at.saturating_add(size.next_multiple_of(8));
                 Some(Place::Pieces(Piece::Stack(at), None))
             }
         };
@@ -105,25 +110,29 @@ pub(crate) fn expected(
     places
 }
 
-/// Whether the address of the memory for the return value is an argument before the first.
-fn has_hidden(
+/// How a value of this type is returned; `None` if that is not simple.
+pub(crate) fn returned(
     converter: &Converter<'_, '_>,
     machine: Machine,
     convention: Convention,
-    returns: TypeId,
-) -> Option<bool> {
+    of: TypeId,
+) -> Option<Returned> {
     let types = &converter.types;
-    let size = types.size(returns);
-    if machine == Machine::Arm64 || returns == VOID || size <= 8 {
-        return Some(false);
+    let size = types.size(of);
+    if of == VOID || size <= 8 {
+        return Some(Returned::InRegisters);
     }
-    match convention {
-        Convention::Rust => match converter.repr(returns) {
-            Repr::Pair(_, offset, _) => (offset <= 8).then_some(false),
-            _ => Some(size > 16),
+    let by_size = if size > 16 { Returned::InMemory } else { Returned::InRegisters };
+    match (convention, machine) {
+        (Convention::Rust, _) => match converter.repr(of) {
+            Repr::Pair(_, offset, _) => (offset <= 8).then_some(Returned::InRegisters),
+            _ => Some(by_size),
         },
-        Convention::C if size > 16 => (!has_float(types, returns)).then_some(true),
-        Convention::C => (!has_float(types, returns) && is_aligned(types, returns)).then_some(false),
+        (Convention::C, Machine::Arm64) => (!has_float(types, of)).then_some(by_size),
+        (Convention::C, Machine::X86_64) => {
+            let is_simple = !has_float(types, of) && (size > 16 || is_aligned(types, of));
+            is_simple.then_some(by_size)
+        }
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) enum Language {
 pub(crate) struct Slot<'d> {
     pub(crate) unit: Unit<Slice<'d>>,
     pub(crate) language: Language,
+    /// Made by GCC.
+    pub(crate) is_gnu: bool,
     /// Offset of its header in `.debug_info`, if it is there.
     start: Option<usize>,
 }
@@ -119,7 +121,10 @@ impl<'d> Units<'d> {
         if let UnitType::Type { type_signature, type_offset } = kind {
             self.signatures.insert(type_signature.0, Die { unit: index, at: type_offset.0 });
         }
-        self.slots.push(Slot { unit, language, start });
+        let producer = root.attr_value(gimli::DW_AT_producer);
+        let producer = producer.and_then(|value| self.dwarf.attr_string(&unit, value).ok());
+        let is_gnu = producer.is_some_and(|producer| producer.slice().starts_with(b"GNU "));
+        self.slots.push(Slot { unit, language, is_gnu, start });
     }
 
     pub(crate) fn slot(&self, die: Die) -> &Slot<'d> {

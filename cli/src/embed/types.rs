@@ -81,6 +81,7 @@ pub fn make(image: &Image<'_>) -> Result<Result<Made, Without>, Error> {
             address: function.at.offset,
             name: function.name,
             code: image.bytes_at(function.at, BEGINNING),
+            is_local: function.binding == image::Binding::Local,
         })
         .collect();
     let mut found = prototypes(&sections, image.machine, &wanted);
