@@ -130,7 +130,6 @@ impl<'u, 'd> Converter<'u, 'd> {
         if size == 0 {
             return Ok(Type::Composite(self.empty(name)));
         }
-        let is_char = self.types.str(name) == "char";
         let encoding = match encoding {
             gimli::DW_ATE_float if [2, 4, 8, 12, 16].contains(&size) => {
                 return Ok(Type::Float { name, size: size32 });
@@ -150,9 +149,8 @@ impl<'u, 'd> Converter<'u, 'd> {
                 return Ok(Type::Composite(composite));
             }
             gimli::DW_ATE_boolean => BOOL,
-            gimli::DW_ATE_signed => SIGNED,
-            gimli::DW_ATE_signed_char if !is_char => SIGNED,
-            gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_signed_char => 0,
+            gimli::DW_ATE_signed | gimli::DW_ATE_signed_char => SIGNED,
+            gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char => 0,
             gimli::DW_ATE_UTF => {
                 if size == 4 {
                     CHAR

@@ -204,6 +204,11 @@ impl<'d> Reader<'_, 'd, '_> {
             Language::C | Language::Cpp => (None, Some(Convention::C)),
             Language::Assembly | Language::Other => (Some("unknown"), None),
         };
+        // Of functions with the same code LLVM keeps one, and the debug information of one, which may not be the one that is shown.
+        let is_it = |symbol: &str| symbol.split('.').next() == Some(linkage.as_str());
+        if is_mangled && !is_it(wanted.name) && wanted.aliases.iter().any(|alias| is_it(alias)) {
+            return Err(Reason::Folded);
+        }
         let mut tags = Vec::new();
         if let Some(abi) = abi {
             tags.push((-1, self.converter.types.text(&format!("fgraph:abi={abi}"))));

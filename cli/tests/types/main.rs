@@ -1,0 +1,10 @@
+//! Types from the debug information of real compilers, read back by the reader of the kernel and by other programs.
+
+mod c;
+mod damage;
+mod declare;
+mod embed;
+mod make;
+mod others;
+mod rust;
+mod seen;
