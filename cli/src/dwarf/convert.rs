@@ -92,6 +92,10 @@ impl<'u, 'd> Converter<'u, 'd> {
 
     fn one(&mut self, die: Die, behind: bool) -> Result<TypeId, Reason> {
         let entry = self.units.entry(die)?;
+        // A stand-in for a type in a unit of its own.
+        if let Some(definition) = self.units.refers(die, &entry, gimli::DW_AT_signature)? {
+            return self.convert(definition, behind);
+        }
         let made = match entry.tag() {
             gimli::DW_TAG_base_type => self.base(die, &entry)?,
             gimli::DW_TAG_unspecified_type => Type::Void,
@@ -262,9 +266,6 @@ impl<'u, 'd> Converter<'u, 'd> {
     }
 
     fn composite(&mut self, die: Die, entry: &Entry<'d>, behind: bool) -> Result<TypeId, Reason> {
-        if let Some(definition) = self.units.refers(die, entry, gimli::DW_AT_signature)? {
-            return self.convert(definition, behind);
-        }
         let name = self.name(die, entry);
         let scope = self.scopes.get(&die).copied().unwrap_or_default();
         let is_union = entry.tag() == gimli::DW_TAG_union_type;

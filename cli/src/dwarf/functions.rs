@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use gimli::{AttributeValue, DwAt, UnitOffset};
 
 use super::convert::Converter;
-use super::place::{Place, Places};
+use super::place::{Place, Places, is_site};
 use super::rust::Repr;
 use super::signature::{Convention, Returned, contradicts, expected, returned};
 use super::units::{Die, Entry, Language, Units, flag};
@@ -89,7 +89,7 @@ impl<'d> Reader<'_, 'd, '_> {
             if tag == gimli::DW_TAG_subprogram
                 && let entry = slot.unit.entry(UnitOffset(die.at))?
                 && let Some(start) = self.start(die, &entry)
-                && let Ok(index) = self.wanted.binary_search_by_key(&start, |wanted| wanted.address)
+                && let Some(index) = self.wanted_at(start)
             {
                 entries[index].push(die);
             }
@@ -134,6 +134,15 @@ impl<'d> Reader<'_, 'd, '_> {
         };
         // What the linker threw away is at 0.
         Some(start).filter(|start| *start != 0)
+    }
+
+    /// The function that starts there, or whose site ends there: GCC for arm64 begins its entries behind the NOPs.
+    fn wanted_at(&self, start: u64) -> Option<usize> {
+        let index = self.wanted.partition_point(|wanted| wanted.address <= start).checked_sub(1)?;
+        let wanted = &self.wanted[index];
+        let before = usize::try_from(start - wanted.address).ok()?;
+        let is_its = before == 0 || wanted.code.get(..before).is_some_and(|code| is_site(self.machine, code));
+        is_its.then_some(index)
     }
 
     fn agreed(&mut self, wanted: &Wanted<'_>, dies: &[Die]) -> Result<Function, Reason> {

@@ -36,7 +36,7 @@ enum tiny small(enum tiny t) { return t ? T0 : T200; }
 triple three(triple t) { return t; }
 union word join(union word w) { w.number *= 9; return w; }
 struct node *walk(struct node *n) { return n->next; }
-const volatile int *look(const char *const restrict s, volatile int *p) { return p; }
+const int *look(const char *const restrict s, volatile int *p) { return (const int *)p; }
 unsigned bits(struct flags *f, struct iphdr *ip, struct outer *o, struct matrix *m) { return f->b + ip->version + o->kind + m->cells[1][2]; }
 double real(float f) { return f; }
 int (*choose(int n))(int, int) { return add; }
@@ -62,7 +62,7 @@ const FUNCTIONS: [(&str, &str); 23] = [
     ("three", "triple three(triple t)"),
     ("join", "union word join(union word w)"),
     ("walk", "struct node* walk(struct node* n)"),
-    ("look", "const volatile int* look(const char* const restrict s, volatile int* p)"),
+    ("look", "const int* look(const char* const restrict s, volatile int* p)"),
     ("bits", "unsigned int bits(struct flags* f, struct iphdr* ip, struct outer* o, struct matrix* m)"),
     ("real", "double real(float f)"),
     ("choose", "int (int, int)* choose(int n)"),
@@ -114,27 +114,50 @@ fn every_shape_is_read_back() {
             &["-g", "-gdwarf-5", "-O2"],
             &["-g", "-gdwarf-5", "-O2", "-gz=zlib"],
             &["-g", "-gdwarf-4", "-O2", "-gz=zlib", "-ffunction-sections"],
-            &["-g", "-gdwarf-4", "-O2", "-fdebug-types-section"],
             &["-g", "-gdwarf-5", "-Os", "-fpatchable-function-entry=18,16"],
             &["-g3", "-gdwarf-5", "-O3", "-fno-omit-frame-pointer"],
         ] {
             let Some(object) = c(compiler, flags, SHAPES) else { continue };
-            let made = Made::of(&object);
-            made.with(|btf| {
-                for (symbol, expected) in FUNCTIONS {
-                    let id = made.id(symbol).unwrap_or_else(|| {
-                        panic!("{compiler} {flags:?} {symbol}: {:?}", made.left_out(symbol))
-                    });
-                    assert_eq!(as_gcc(&function(&btf, id)), expected, "{compiler} {flags:?}");
-                    assert_eq!(tags(&btf, id), [""; 0], "{compiler} {flags:?} {symbol}");
-                }
-                for (called, expected) in BODIES {
-                    let text = as_gcc(&body(&btf, definition(&btf, called)));
-                    assert_eq!(text, expected, "{compiler} {flags:?}");
-                }
-            });
-            assert_eq!(made.report.left_out, [], "{compiler} {flags:?}");
-            assert_eq!((made.report.changed, made.report.as_written), (0, FUNCTIONS.len()));
+            check_shapes(&Made::of(&object), &format!("{compiler} {flags:?}"));
+        }
+    }
+}
+
+fn check_shapes(made: &Made, case: &str) {
+    made.with(|btf| {
+        for (symbol, expected) in FUNCTIONS {
+            let id =
+                made.id(symbol).unwrap_or_else(|| panic!("{case} {symbol}: {:?}", made.left_out(symbol)));
+            assert_eq!(as_gcc(&function(&btf, id)), expected, "{case}");
+            assert_eq!(tags(&btf, id), [""; 0], "{case} {symbol}");
+        }
+        for (called, expected) in BODIES {
+            let text = as_gcc(&body(&btf, definition(&btf, called)));
+            assert_eq!(text, expected, "{case}");
+        }
+    });
+    assert_eq!(made.report.left_out, [], "{case}");
+    assert_eq!((made.report.changed, made.report.as_written), (0, FUNCTIONS.len()), "{case}");
+}
+
+/// In an object file each type of a unit of its own is in a section of its own; linked, they are together.
+#[test]
+fn types_in_units_of_their_own_are_found() {
+    for compiler in COMPILERS {
+        for version in ["-gdwarf-4", "-gdwarf-5"] {
+            let flags = [
+                "-g",
+                version,
+                "-O2",
+                "-w",
+                "-fdebug-types-section",
+                "-ffreestanding",
+                "-nostdlib",
+                "-static",
+                "-Wl,-eadd",
+            ];
+            let Some((image, _)) = run(compiler, &flags, &[("source.c", SHAPES)]) else { continue };
+            check_shapes(&Made::of(&image), &format!("{compiler} {flags:?}"));
         }
     }
 }

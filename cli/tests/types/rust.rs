@@ -14,7 +14,7 @@ pub enum Shape { Empty, Circle(u32), Rect { w: u16, h: u16 } }
 pub enum Error { NotFound, Busy = 7, Denied }
 pub enum Nested { One(Option<bool>), Two, Three }
 pub enum Chars { Char(char), A, B }
-pub enum Signed { Minus(u64) = -3, Plus = 100 }
+#[repr(i8)] pub enum Signed { Minus(u64) = -3, Plus = 100 }
 #[repr(u8)] pub enum Tagged { A(u16) = 4, B = 9 }
 pub enum Never {}
 pub enum Single { Only(u32) }
