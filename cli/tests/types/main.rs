@@ -7,4 +7,5 @@ mod embed;
 mod make;
 mod others;
 mod rust;
-mod seen;
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::all, reason = "as it would stand in a kernel")]
+mod shapes;

@@ -52,10 +52,18 @@ pub(crate) fn c(compiler: &str, flags: &[&str], source: &str) -> Option<Vec<u8>>
 }
 
 pub(crate) fn rust(flags: &[&str], source: &str) -> Option<Vec<u8>> {
+    rust_to("--emit=obj", flags, source)
+}
+
+/// The same in LLVM's language.
+pub(crate) fn rust_as_llvm(flags: &[&str], source: &str) -> Option<String> {
+    rust_to("--emit=llvm-ir", flags, source).map(|text| String::from_utf8(text).unwrap())
+}
+
+fn rust_to(emit: &str, flags: &[&str], source: &str) -> Option<Vec<u8>> {
     let compiler = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let flags =
-        [&["--edition=2024", "--emit=obj", "--crate-type=lib", "-Awarnings", "-Ccodegen-units=1"], flags]
-            .concat();
+        [&["--edition=2024", emit, "--crate-type=lib", "-Awarnings", "-Ccodegen-units=1"], flags].concat();
     run(&compiler, &flags, &[("source.rs", source)]).map(|(bytes, _)| bytes)
 }
 
