@@ -132,7 +132,9 @@ fn check_shapes(made: &Made, case: &str) {
             let id =
                 made.id(symbol).unwrap_or_else(|| panic!("{case} {symbol}: {:?}", made.left_out(symbol)));
             assert_eq!(as_clang(&function(&btf, id)), as_clang(expected), "{case}");
-            assert_eq!(tags(&btf, id), [""; 0], "{case} {symbol}");
+            // The return value of a local function may have been removed by a Clang that does not tell.
+            let tags: Vec<_> = tags(&btf, id).into_iter().filter(|tag| tag != "fgraph:ret=none").collect();
+            assert_eq!(tags, [""; 0], "{case} {symbol}");
         }
         for (called, expected) in BODIES {
             let text = as_clang(&body(&btf, definition(&btf, called)));
@@ -230,7 +232,17 @@ fn changed_signatures_are_never_those_of_the_source() {
         let Some(object) = c(compiler, &["-g", "-O2"], CLONES) else { continue };
         let made = Made::of(&object);
         let clones: Vec<_> = made.functions.iter().filter(|(symbol, _)| symbol.contains('.')).collect();
-        if clones.is_empty() {
+        if compiler == "clang" {
+            made.with(|btf| {
+                let places = |symbol| made.id(symbol).map(|id| tags(&btf, id)).unwrap_or_default();
+                // Of these the parameter that nobody uses, and the one that is always 3, are removed.
+                assert_eq!(
+                    places("part_of"),
+                    ["fgraph:ret=none", "0:fgraph:loc=r0", "1:fgraph:loc=none", "2:fgraph:loc=r1"]
+                );
+                assert_eq!(places("constant")[1..], ["0:fgraph:loc=r0", "1:fgraph:loc=none"]);
+            });
+        } else if clones.is_empty() {
             println!("skipped: {compiler} makes no clones of these");
         }
         made.with(|btf| {
