@@ -32,6 +32,10 @@ pub(crate) struct Converter<'u, 'd> {
     /// By entry and whether it stands behind a pointer.
     done: HashMap<(Die, bool), Result<TypeId, Reason>>,
     noted: Vec<Die>,
+    /// What has been noted, by name, size, and where it is written. A header is in every unit that includes it, and need be read once.
+    written: HashSet<(Identity, Option<u64>, (Text, u64))>,
+    /// Names of source files, by unit and number.
+    files: HashMap<(u32, u64), Option<Text>>,
     depth: u32,
 }
 
@@ -45,6 +49,8 @@ impl<'u, 'd> Converter<'u, 'd> {
             by_reference: HashSet::new(),
             done: HashMap::new(),
             noted: Vec::new(),
+            written: HashSet::new(),
+            files: HashMap::new(),
             depth: 0,
         }
     }
@@ -119,6 +125,22 @@ impl<'u, 'd> Converter<'u, 'd> {
             other => return Err(Reason::Type(other.to_string())),
         };
         Ok(self.types.add(made))
+    }
+
+    /// The file and line that a type is written at, if that is said.
+    fn written_at(&mut self, die: Die, entry: &Entry<'d>) -> Option<(Text, u64)> {
+        let line = number(entry, gimli::DW_AT_decl_line)?;
+        let AttributeValue::FileIndex(index) = entry.attr_value(gimli::DW_AT_decl_file)? else { return None };
+        let file = match self.files.get(&(die.unit, index)) {
+            Some(file) => *file,
+            None => {
+                let path = self.units.file(die, index);
+                let file = path.map(|path| self.types.text(&path));
+                self.files.insert((die.unit, index), file);
+                file
+            }
+        };
+        Some((file?, line))
     }
 
     fn base(&mut self, die: Die, entry: &Entry<'d>) -> Result<Type, Reason> {
@@ -287,10 +309,19 @@ impl<'u, 'd> Converter<'u, 'd> {
                     .any(|(_, child)| child.tag() == gimli::DW_TAG_variant_part),
                 _ => is_union,
             };
+            let identity = Identity { is_union, ..identity };
             if !is_declaration && !self.done.contains_key(&(die, false)) {
-                self.noted.push(die);
+                let is_new = match self.written_at(die, entry) {
+                    Some(written) => {
+                        self.written.insert((identity, number(entry, gimli::DW_AT_byte_size), written))
+                    }
+                    None => true,
+                };
+                if is_new {
+                    self.noted.push(die);
+                }
             }
-            return Ok(self.types.add(Type::Named(Identity { is_union, ..identity })));
+            return Ok(self.types.add(Type::Named(identity)));
         }
         let size = number(entry, gimli::DW_AT_byte_size)
             .and_then(|size| u32::try_from(size).ok())

@@ -205,6 +205,16 @@ impl<'d> Units<'d> {
         entry.attr_value(name).map(|value| self.follow(from, &value)).transpose()
     }
 
+    /// A source file of a unit by its number: folder and name.
+    pub(crate) fn file(&self, of: Die, index: u64) -> Option<String> {
+        let unit = &self.slot(of).unit;
+        let program = unit.line_program.as_ref()?;
+        let file = program.header().file(index)?;
+        let text = |value| Some(self.dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
+        let folder = file.directory(program.header()).and_then(text).unwrap_or_default();
+        Some(format!("{folder}/{}", text(file.path_name())?))
+    }
+
     pub(crate) fn text(&self, from: Die, entry: &Entry<'d>, name: DwAt) -> Option<String> {
         let value = entry.attr_value(name)?;
         let text = self.dwarf.attr_string(&self.slot(from).unit, value).ok()?;
