@@ -116,6 +116,8 @@ fn every_shape_is_read_back() {
             &["-g", "-gdwarf-4", "-O2"],
             &["-g", "-gdwarf-5", "-O2"],
             &["-g", "-gdwarf-5", "-O2", "-gz=zlib"],
+            // Bitfields the old way, counted from the highest bit.
+            &["-g", "-gdwarf-3", "-gstrict-dwarf", "-O1"],
             &["-g", "-gdwarf-4", "-O2", "-gz=zlib", "-ffunction-sections"],
             &["-g", "-gdwarf-5", "-Os", "-fpatchable-function-entry=18,16"],
             &["-g3", "-gdwarf-5", "-O3", "-fno-omit-frame-pointer"],
