@@ -139,12 +139,25 @@ pub struct Entered<'r> {
 }
 
 /// What was kept when a function returned.
-#[derive(Clone, Copy, Debug)]
-pub struct Returned {
-    /// x0 and x1, or rax and rdx.
-    pub registers: [usize; 2],
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Returned<'r> {
+    /// x0 and x1, or rax and rdx. What was not kept is left out at the end.
+    pub registers: &'r [usize],
     /// x8 as it was at entry: where a large value is returned on arm64. Not needed on x86_64.
     pub indirect: Option<usize>,
+}
+
+/// What becomes of a function's return value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retval {
+    /// It returns nothing: void, `()`, or any type without bytes.
+    Nothing,
+    /// It is in x0 and x1, or rax and rdx, a part of it at least; or these have its address.
+    Registers,
+    /// It is where x8 led to when the function was entered.
+    Indirect,
+    /// It is in registers that are not kept, or nobody knows where.
+    Lost,
 }
 
 /// Writes arguments and return values.
@@ -209,27 +222,45 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Whether this FUNC returns anything: not for void and types without bytes. `None` if it is no function.
-    pub fn has_retval(&self, func: u32) -> Option<bool> {
+    /// What becomes of this FUNC's return value. `None` if it is no function.
+    pub fn retval(&self, func: u32) -> Option<Retval> {
         let (ret, _) = self.prototype(func)?;
         let is_void = self.btf.resolve(ret).is_ok_and(|ty| matches!(ty.kind, Kind::Void));
-        Some(!is_void && self.btf.size(ret) != Ok(0))
+        if is_void || self.btf.size(ret) == Ok(0) {
+            return Some(Retval::Nothing);
+        }
+        Some(match self.returned(func, ret).1 {
+            Place::Nothing => Retval::Nothing,
+            Place::Indirect => Retval::Indirect,
+            Place::At(Piece::Register(_)) | Place::Pieces { first: Piece::Register(_), .. } => {
+                Retval::Registers
+            }
+            Place::Pieces { second: Some(Piece::Register(_)), .. } => Retval::Registers,
+            Place::At(_) | Place::Pieces { .. } | Place::OnStack(_) | Place::Unknown => Retval::Lost,
+        })
+    }
+
+    /// The remarks on a FUNC, and where what it returns is.
+    fn returned(&self, func: u32, ret: u32) -> (OfFunction, Place) {
+        let remarks = remarks::of_function(&self.btf, func);
+        let place = match remarks.ret {
+            Some(place) => place.place(self.split_of(ret)),
+            None => self.rules().returned(remarks.convention, ret),
+        };
+        (remarks, place)
     }
 
     /// Writes what this FUNC returned: nothing for void, `?` if it is not known.
-    pub fn write_retval(&self, func: u32, returned: &Returned, out: &mut dyn Write) -> fmt::Result {
+    pub fn write_retval(&self, func: u32, returned: &Returned<'_>, out: &mut dyn Write) -> fmt::Result {
         let Some((ret, _)) = self.prototype(func) else { return out.write_char('?') };
-        if self.has_retval(func) != Some(true) {
+        if self.retval(func) == Some(Retval::Nothing) {
             return Ok(());
         }
-        let OfFunction { convention, style, ret: said } = remarks::of_function(&self.btf, func);
-        let place = match said {
-            Some(place) => place.place(self.split_of(ret)),
-            None => self.rules().returned(convention, ret),
-        };
+        let (OfFunction { convention, style, .. }, place) = self.returned(func, ret);
         let register = |n: u8| returned.registers.get(usize::from(n)).map(|word| *word as u64);
         let source = self.source(place, register, None, returned.indirect.map(|addr| addr as u64));
-        let errors = if style == remarks::Style::C { Errors::Named } else { Errors::Numbers };
+        // What is called as C does may be a callback of C code, and returns what that expects.
+        let errors = if convention == Convention::C { Errors::Named } else { Errors::Numbers };
         Show::new(self, style, source, out).whole(ret, errors)
     }
 

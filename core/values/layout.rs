@@ -12,7 +12,7 @@ const MAX_DEPTH: u32 = 16;
 /// Members and elements that are looked at in one type.
 const MAX_SCALARS: u32 = 512;
 
-/// Elements of a large array do not differ; of a small one every place matters.
+/// Bytes of the largest value that can be in registers: four vectors. In a larger one an element of an array is like the next.
 const SMALL: u64 = 64;
 
 /// The scalars in a type, summed up.
@@ -145,7 +145,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 let each = self.btf.size(element).ok()?;
                 let seen = match each {
                     0 => 0,
-                    _ if size > SMALL => 1,
+                    _ if self.shape.size > SMALL => 1,
                     _ => u64::from(len),
                 };
                 for n in 0..seen {

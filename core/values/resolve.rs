@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Entered, Returned, Values};
+use super::{Entered, Returned, Retval, Values};
 use crate::btf::image::Types;
 use crate::text::{Resolve, RetvalForm};
 
@@ -42,7 +42,7 @@ impl<'a> Typed<'a> {
     }
 
     fn function(&self, func: usize) -> Option<u32> {
-        self.functions.function_at(func as u64).filter(|id| self.values.has_retval(*id).is_some())
+        self.functions.function_at(func as u64).filter(|id| self.values.retval(*id).is_some())
     }
 }
 
@@ -60,8 +60,10 @@ impl Resolve for Typed<'_> {
     }
 
     fn has_retval(&self, func: usize) -> bool {
-        let by_type = self.function(func).and_then(|id| self.values.has_retval(id));
-        by_type.unwrap_or_else(|| self.inner.has_retval(func))
+        match self.function(func).and_then(|id| self.values.retval(id)) {
+            Some(retval) => retval == Retval::Registers,
+            None => self.inner.has_retval(func),
+        }
     }
 
     fn write_retval(
@@ -76,7 +78,7 @@ impl Resolve for Typed<'_> {
 
     fn write_typed_retval(&self, func: usize, retval: [usize; 2], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.function(func) {
-            Some(id) => self.values.write_retval(id, &Returned { registers: retval, indirect: None }, f),
+            Some(id) => self.values.write_retval(id, &Returned { registers: &retval, indirect: None }, f),
             None => self.inner.write_typed_retval(func, retval, f),
         }
     }
