@@ -45,11 +45,13 @@ mod source;
 mod tests;
 
 use core::fmt::{self, Write};
+use core::marker::PhantomData;
 
 pub use errno::{MAX_ERRNO, errno_name};
 pub use resolve::{Functions, Typed};
 
 use crate::btf::{Btf, Kind, Params};
+use crate::platform::Platform;
 use place::{Arguments, Piece, Place, Rules};
 use remarks::{Convention, OfFunction};
 use show::{Errors, Show};
@@ -103,9 +105,65 @@ impl Memory for NoMemory {
     }
 }
 
+/// The memory of the kernel that this runs in, as it is now.
+pub struct Live<P>(PhantomData<P>);
+
+impl<P> Live<P> {
+    /// Reads by [`Platform::read`].
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<P> Default for Live<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> fmt::Debug for Live<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Live")
+    }
+}
+
+impl<P: Platform> Memory for Live<P> {
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        usize::try_from(addr).is_ok_and(|addr| P::read(addr, into).is_ok())
+    }
+}
+
+/// Only this part of memory: the part that nobody writes, when what was recorded is shown later.
+#[derive(Clone, Copy)]
+pub struct Within<'m> {
+    memory: &'m dyn Memory,
+    start: u64,
+    end: u64,
+}
+
+impl<'m> Within<'m> {
+    /// The bytes of `memory` from `start` up to `end`.
+    pub fn new(memory: &'m dyn Memory, start: u64, end: u64) -> Self {
+        Self { memory, start, end }
+    }
+}
+
+impl fmt::Debug for Within<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Within({:#x}..{:#x})", self.start, self.end)
+    }
+}
+
+impl Memory for Within<'_> {
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        let end = addr.checked_add(into.len() as u64);
+        addr >= self.start && end.is_some_and(|end| end <= self.end) && self.memory.read(addr, into)
+    }
+}
+
 /// What addresses are called.
 pub trait Names {
-    /// Writes the symbol that `addr` lies in, `name+0x10`; nothing if it lies in none.
+    /// Writes the symbol that `addr` lies in, `name` or `name+0x10`; nothing if it lies in none.
     fn symbol(&self, addr: u64, out: &mut dyn Write) -> fmt::Result;
 }
 
@@ -123,6 +181,7 @@ impl Names for Nameless {
 impl Names for crate::symbols::Symbols<'_> {
     fn symbol(&self, addr: u64, out: &mut dyn Write) -> fmt::Result {
         match self.by_address(addr) {
+            Some(symbol) if symbol.offset == 0 => write!(out, "{}", symbol.demangled()),
             Some(symbol) => write!(out, "{}+{:#x}", symbol.demangled(), symbol.offset),
             None => Ok(()),
         }
@@ -149,7 +208,7 @@ pub struct Returned<'r> {
 
 /// What becomes of a function's return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retval {
+pub enum RetvalAt {
     /// It returns nothing: void, `()`, or any type without bytes.
     Nothing,
     /// It is in x0 and x1, or rax and rdx, a part of it at least; or these have its address.
@@ -223,20 +282,20 @@ impl<'a> Values<'a> {
     }
 
     /// What becomes of this FUNC's return value. `None` if it is no function.
-    pub fn retval(&self, func: u32) -> Option<Retval> {
+    pub fn retval_at(&self, func: u32) -> Option<RetvalAt> {
         let (ret, _) = self.prototype(func)?;
         let is_void = self.btf.resolve(ret).is_ok_and(|ty| matches!(ty.kind, Kind::Void));
         if is_void || self.btf.size(ret) == Ok(0) {
-            return Some(Retval::Nothing);
+            return Some(RetvalAt::Nothing);
         }
         Some(match self.returned(func, ret).1 {
-            Place::Nothing => Retval::Nothing,
-            Place::Indirect => Retval::Indirect,
+            Place::Nothing => RetvalAt::Nothing,
+            Place::Indirect => RetvalAt::Indirect,
             Place::At(Piece::Register(_)) | Place::Pieces { first: Piece::Register(_), .. } => {
-                Retval::Registers
+                RetvalAt::Registers
             }
-            Place::Pieces { second: Some(Piece::Register(_)), .. } => Retval::Registers,
-            Place::At(_) | Place::Pieces { .. } | Place::OnStack(_) | Place::Unknown => Retval::Lost,
+            Place::Pieces { second: Some(Piece::Register(_)), .. } => RetvalAt::Registers,
+            Place::At(_) | Place::Pieces { .. } | Place::OnStack(_) | Place::Unknown => RetvalAt::Lost,
         })
     }
 
@@ -253,7 +312,7 @@ impl<'a> Values<'a> {
     /// Writes what this FUNC returned: nothing for void, `?` if it is not known.
     pub fn write_retval(&self, func: u32, returned: &Returned<'_>, out: &mut dyn Write) -> fmt::Result {
         let Some((ret, _)) = self.prototype(func) else { return out.write_char('?') };
-        if self.retval(func) == Some(Retval::Nothing) {
+        if self.retval_at(func) == Some(RetvalAt::Nothing) {
             return Ok(());
         }
         let (OfFunction { convention, style, .. }, place) = self.returned(func, ret);

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use super::{Entered, Returned, Retval, Values};
+use super::{Entered, Returned, RetvalAt, Values};
 use crate::btf::image::Types;
-use crate::text::{Resolve, RetvalForm};
+use crate::text::{Resolve, Retval, RetvalForm};
 
 /// Which FUNC the function at an address has.
 pub trait Functions {
@@ -42,7 +42,7 @@ impl<'a> Typed<'a> {
     }
 
     fn function(&self, func: usize) -> Option<u32> {
-        self.functions.function_at(func as u64).filter(|id| self.values.retval(*id).is_some())
+        self.functions.function_at(func as u64).filter(|id| self.values.retval_at(*id).is_some())
     }
 }
 
@@ -55,13 +55,17 @@ impl Resolve for Typed<'_> {
         self.inner.place(addr, f)
     }
 
+    fn caller(&self, addr: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.caller(addr, f)
+    }
+
     fn is_irq_entry(&self, func: usize) -> bool {
         self.inner.is_irq_entry(func)
     }
 
     fn has_retval(&self, func: usize) -> bool {
-        match self.function(func).and_then(|id| self.values.retval(id)) {
-            Some(retval) => retval == Retval::Registers,
+        match self.function(func).and_then(|id| self.values.retval_at(id)) {
+            Some(retval) => retval == RetvalAt::Registers,
             None => self.inner.has_retval(func),
         }
     }
@@ -69,22 +73,26 @@ impl Resolve for Typed<'_> {
     fn write_retval(
         &self,
         func: usize,
-        retval: [usize; 2],
+        retval: Retval,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         self.inner.write_retval(func, retval, form, f)
     }
 
-    fn write_typed_retval(&self, func: usize, retval: [usize; 2], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.function(func) {
-            Some(id) => self.values.write_retval(id, &Returned { registers: &retval, indirect: None }, f),
-            None => self.inner.write_typed_retval(func, retval, f),
-        }
+    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(id) = self.function(func) else { return self.inner.write_typed_retval(func, retval, f) };
+        let registers = [retval.first, retval.second.unwrap_or_default()];
+        let registers = if retval.second.is_some() { &registers[..] } else { &registers[..1] };
+        self.values.write_retval(id, &Returned { registers, indirect: None }, f)
     }
 
     fn write_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(id) = self.function(func) else { return self.inner.write_args(func, args, f) };
+        self.inner.write_args(func, args, f)
+    }
+
+    fn write_typed_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(id) = self.function(func) else { return self.inner.write_typed_args(func, args, f) };
         let stack = args.get(self.values.machine.argument_registers()).copied();
         self.values.write_args(id, &Entered { registers: args, stack }, f)
     }

@@ -2,6 +2,7 @@
 
 mod abi;
 mod bugs;
+mod graph;
 mod rust;
 mod wild;
 
@@ -225,13 +226,13 @@ fn nothing_returned_is_nothing_shown() {
     for ty in [0, void, modified, empty] {
         let func = make.function("f", ty, &[]);
         assert_eq!(ret(&make, func, [5, 6]), "");
-        assert_eq!(Values::new(make.btf(), X86_64).retval(func), Some(Retval::Nothing));
+        assert_eq!(Values::new(make.btf(), X86_64).retval_at(func), Some(RetvalAt::Nothing));
     }
     let int = make.int("int", 4, SIGNED);
     let func = make.function("f", int, &[]);
     let values = Values::new(make.btf(), Arm64);
-    assert_eq!(values.retval(func), Some(Retval::Registers));
-    assert_eq!([int, 9999].map(|id| values.retval(id)), [None, None]);
+    assert_eq!(values.retval_at(func), Some(RetvalAt::Registers));
+    assert_eq!([int, 9999].map(|id| values.retval_at(id)), [None, None]);
 }
 
 #[test]

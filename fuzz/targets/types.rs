@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use fgraph::btf::image::{Function, Types, write};
 use fgraph::btf::{Btf, Kind, Sections};
-use fgraph::values::{Entered, Floats, Machine, Memory, NoMemory, Returned, Retval, Values};
+use fgraph::values::{Entered, Floats, Machine, Memory, NoMemory, Returned, RetvalAt, Values};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -91,7 +91,7 @@ fn ask(btf: &Btf<'_>) {
                 shown
                     .and(values.write_args(id, &Entered { registers: &words, stack: Some(0x80) }, &mut text))
                     .expect("a text with an end");
-                if values.retval(id) == Some(Retval::Nothing) {
+                if values.retval_at(id) == Some(RetvalAt::Nothing) {
                     let mut text = Limited(Limited::MOST);
                     values.write_retval(id, &returned, &mut text).expect("nothing");
                 }

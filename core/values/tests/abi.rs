@@ -137,15 +137,15 @@ fn floating_point_numbers_take_no_general_register() {
     );
     // What each machine says of such return values.
     for (ty, on_x86_64, on_arm64) in [
-        (double, Retval::Lost, Retval::Lost),
-        (point, Retval::Lost, Retval::Lost),
-        (extended, Retval::Lost, Retval::Lost),
-        (mixed, Retval::Registers, Retval::Registers),
-        (with_int, Retval::Registers, Retval::Registers),
-        (many, Retval::Registers, Retval::Indirect),
+        (double, RetvalAt::Lost, RetvalAt::Lost),
+        (point, RetvalAt::Lost, RetvalAt::Lost),
+        (extended, RetvalAt::Lost, RetvalAt::Lost),
+        (mixed, RetvalAt::Registers, RetvalAt::Registers),
+        (with_int, RetvalAt::Registers, RetvalAt::Registers),
+        (many, RetvalAt::Registers, RetvalAt::Indirect),
     ] {
         let func = make.function("f", ty, &[]);
-        let retval = |machine| Values::new(make.btf(), machine).retval(func);
+        let retval = |machine| Values::new(make.btf(), machine).retval_at(func);
         assert_eq!((retval(X86_64), retval(Arm64)), (Some(on_x86_64), Some(on_arm64)), "{ty}");
     }
     let func = make.function("f", mixed, &[]);
@@ -192,5 +192,5 @@ fn behind_a_type_without_a_size_nothing_is_known() {
     let func = make.function("f", hidden, &[("", size)]);
     assert_eq!(args(&make, func, X86_64, &[1, 2], None), "?");
     assert_eq!(args(&make, func, Arm64, &[1, 2], None), "0x1");
-    assert_eq!(Values::new(make.btf(), X86_64).retval(func), Some(Retval::Lost));
+    assert_eq!(Values::new(make.btf(), X86_64).retval_at(func), Some(RetvalAt::Lost));
 }

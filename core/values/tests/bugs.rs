@@ -106,7 +106,7 @@ fn bt_21_floats_are_not_printed_from_general_registers() {
     let double = make.float("double", 8);
     let func = make.function("f", double, &[("x", double)]);
     for machine in [X86_64, Arm64] {
-        assert_eq!(Values::new(make.btf(), machine).retval(func), Some(Retval::Lost));
+        assert_eq!(Values::new(make.btf(), machine).retval_at(func), Some(RetvalAt::Lost));
         assert_eq!(ret_with(&make, func, machine, [1, 2], &Pieces::default(), None), "?");
         assert_eq!(args(&make, func, machine, &[1, 2], None), "x=?");
     }

@@ -275,7 +275,7 @@ fn conventions_by_tag() {
         // Both conventions have `t` and `n` in the same registers; behind `b` they differ.
         assert_eq!(args(unknown), "t=Two { a: 0x201, b: 0x2 }, n=3, b=?, m=?");
         assert_eq!(ret(unknown), "?");
-        assert_eq!(Values::new(make.btf(), machine).retval(unknown), Some(Retval::Lost));
+        assert_eq!(Values::new(make.btf(), machine).retval_at(unknown), Some(RetvalAt::Lost));
         assert_eq!((args(later).as_str(), ret(later).as_str()), ("n=513, b=?", "-2"));
         assert_eq!((args(odd).as_str(), ret(odd).as_str()), ("n=513", "-2 ENOENT"));
     }
@@ -307,7 +307,7 @@ fn places_that_tags_say() {
     let none = rust(&mut make, size, &[]);
     make.tag("fgraph:ret=none", none, -1);
     assert_eq!(ret(&make, none, [1, 2]), "?");
-    assert_eq!(Values::new(make.btf(), X86_64).retval(none), Some(Retval::Lost));
+    assert_eq!(Values::new(make.btf(), X86_64).retval_at(none), Some(RetvalAt::Lost));
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn show_everything(btf: Btf<'_>, random: &mut Random) -> usize {
                         Returned { registers: &words[..random.below(3)], indirect: Some(words[7]) };
                     values.write_retval(id, &returned, &mut text).unwrap();
                     assert!(text.len() < LONGEST, "{id}: {}", text.len());
-                    if values.retval(id) == Some(Retval::Nothing) {
+                    if values.retval_at(id) == Some(RetvalAt::Nothing) {
                         let mut nothing = String::new();
                         values.write_retval(id, &returned, &mut nothing).unwrap();
                         assert_eq!(nothing, "", "{id}");
@@ -159,13 +159,13 @@ fn bt_04_05_every_function_of_real_kernels_is_shown() {
         let mut counts = [0u32; 4];
         let words: [usize; 8] = core::array::from_fn(|n| 0x11 * (n + 1));
         for id in 1..btf.end() {
-            let Some(retval) = values.retval(id) else { continue };
+            let Some(retval) = values.retval_at(id) else { continue };
             let mut text = String::new();
             let returned = Returned { registers: &words[..2], indirect: None };
             values.write_retval(id, &returned, &mut text).unwrap();
             counts[retval as usize] += 1;
-            assert_eq!(text.is_empty(), retval == Retval::Nothing, "{file}: {id}");
-            assert!(retval != Retval::Lost || text == "?", "{file}: {id}: {text}");
+            assert_eq!(text.is_empty(), retval == RetvalAt::Nothing, "{file}: {id}");
+            assert!(retval != RetvalAt::Lost || text == "?", "{file}: {id}: {text}");
             let mut text = String::new();
             values.write_args(id, &Entered { registers: &words, stack: None }, &mut text).unwrap();
         }
