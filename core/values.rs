@@ -31,7 +31,7 @@
 //! | UNION, member | `fgraph:variant=N`, `=N..=M`, `=default` | this variant holds for N, or for what no other holds for |
 //!
 //! WHERE is `none`, or one or two pieces: `rN` (argument or return register N), `sN` (N bytes above the first stack argument); or `mN`:
-//! register N has the address. The members of an enum's UNION are STRUCTs named like the variants, all at offset 0; fields of tuples are
+//! register N has the address; or, of a return value, `eN`: argument register N had the address when the function was entered. The members of an enum's UNION are STRUCTs named like the variants, all at offset 0; fields of tuples are
 //! named `__0`, `__1`; `()` is a STRUCT of no bytes; `char` is an INT of four bytes with the encoding CHAR.
 
 mod errno;
@@ -195,6 +195,8 @@ pub struct Entered<'r> {
     pub registers: &'r [usize],
     /// The address of the first argument on the stack, if what stands there is still what stood there.
     pub stack: Option<usize>,
+    /// x8, which leads to the memory for a large return value on arm64.
+    pub indirect: Option<usize>,
 }
 
 /// What was kept when a function returned.
@@ -202,8 +204,8 @@ pub struct Entered<'r> {
 pub struct Returned<'r> {
     /// x0 and x1, or rax and rdx. What was not kept is left out at the end.
     pub registers: &'r [usize],
-    /// x8 as it was at entry: where a large value is returned on arm64. Not needed on x86_64.
-    pub indirect: Option<usize>,
+    /// What [`Values::result_address`] said at the entry.
+    pub memory: Option<usize>,
 }
 
 /// What becomes of a function's return value.
@@ -213,8 +215,8 @@ pub enum RetvalAt {
     Nothing,
     /// It is in x0 and x1, or rax and rdx, a part of it at least; or these have its address.
     Registers,
-    /// It is where x8 led to when the function was entered.
-    Indirect,
+    /// It is in memory whose address must be kept at the entry: see [`Values::result_address`].
+    Memory,
     /// It is in registers that are not kept, or nobody knows where.
     Lost,
 }
@@ -290,7 +292,7 @@ impl<'a> Values<'a> {
         }
         Some(match self.returned(func, ret).1 {
             Place::Nothing => RetvalAt::Nothing,
-            Place::Indirect => RetvalAt::Indirect,
+            Place::Indirect | Place::Given(_) => RetvalAt::Memory,
             Place::At(Piece::Register(_)) | Place::Pieces { first: Piece::Register(_), .. } => {
                 RetvalAt::Registers
             }
@@ -309,6 +311,16 @@ impl<'a> Values<'a> {
         (remarks, place)
     }
 
+    /// Where this FUNC will put what it returns, if the registers at its return do not say it any more: to be kept until then.
+    pub fn result_address(&self, func: u32, entered: &Entered<'_>) -> Option<usize> {
+        let (ret, _) = self.prototype(func)?;
+        match self.returned(func, ret).1 {
+            Place::Indirect => entered.indirect,
+            Place::Given(n) => entered.registers.get(usize::from(n)).copied(),
+            _ => None,
+        }
+    }
+
     /// Writes what this FUNC returned: nothing for void, `?` if it is not known.
     pub fn write_retval(&self, func: u32, returned: &Returned<'_>, out: &mut dyn Write) -> fmt::Result {
         let Some((ret, _)) = self.prototype(func) else { return out.write_char('?') };
@@ -317,7 +329,7 @@ impl<'a> Values<'a> {
         }
         let (OfFunction { convention, style, .. }, place) = self.returned(func, ret);
         let register = |n: u8| returned.registers.get(usize::from(n)).map(|word| *word as u64);
-        let source = self.source(place, register, None, returned.indirect.map(|addr| addr as u64));
+        let source = self.source(place, register, None, returned.memory.map(|addr| addr as u64));
         // What is called as C does may be a callback of C code, and returns what that expects.
         let errors = if convention == Convention::C { Errors::Named } else { Errors::Numbers };
         Show::new(self, style, source, out).whole(ret, errors)
@@ -370,7 +382,7 @@ impl<'a> Values<'a> {
         place: Place,
         register: impl Fn(u8) -> Option<u64>,
         stack: Option<u64>,
-        indirect: Option<u64>,
+        given: Option<u64>,
     ) -> Source<'a> {
         let on_stack = |offset: u64| stack.and_then(|stack| stack.checked_add(offset));
         let memory = |addr: Option<u64>| match addr {
@@ -390,7 +402,7 @@ impl<'a> Values<'a> {
             Place::Nothing | Place::Unknown => Source::UNKNOWN,
             Place::OnStack(offset) => memory(on_stack(offset)),
             Place::At(piece) => memory(word(piece)),
-            Place::Indirect => memory(indirect),
+            Place::Indirect | Place::Given(_) => memory(given),
             Place::Pieces { first, second, split } => {
                 let mut source = Source::UNKNOWN;
                 if let Some(word) = word(first) {

@@ -84,7 +84,7 @@ impl Resolve for Typed<'_> {
         let Some(id) = self.function(func) else { return self.inner.write_typed_retval(func, retval, f) };
         let registers = [retval.first, retval.second.unwrap_or_default()];
         let registers = if retval.second.is_some() { &registers[..] } else { &registers[..1] };
-        self.values.write_retval(id, &Returned { registers, indirect: None }, f)
+        self.values.write_retval(id, &Returned { registers, memory: None }, f)
     }
 
     fn write_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +94,7 @@ impl Resolve for Typed<'_> {
     fn write_typed_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(id) = self.function(func) else { return self.inner.write_typed_args(func, args, f) };
         let stack = args.get(self.values.machine.argument_registers()).copied();
-        self.values.write_args(id, &Entered { registers: args, stack }, f)
+        self.values.write_args(id, &Entered { registers: args, stack, indirect: None }, f)
     }
 
     fn write_comment(&self, event: u32, data: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -60,7 +60,7 @@ pub(super) fn ret_with(
 ) -> String {
     let values = Values::new(make.btf(), machine).with_memory(memory).with_names(&OneName);
     let mut text = String::new();
-    values.write_retval(func, &Returned { registers: &registers, indirect }, &mut text).unwrap();
+    values.write_retval(func, &Returned { registers: &registers, memory: indirect }, &mut text).unwrap();
     text
 }
 
@@ -83,7 +83,7 @@ pub(super) fn args(
     let memory = Pieces(stack.zip(bytes).map(|((at, _), bytes)| (at as u64, bytes)).into_iter().collect());
     let values = Values::new(make.btf(), machine).with_memory(&memory).with_names(&OneName);
     let mut text = String::new();
-    let entered = Entered { registers, stack: stack.map(|(at, _)| at) };
+    let entered = Entered { registers, stack: stack.map(|(at, _)| at), indirect: None };
     values.write_args(func, &entered, &mut text).unwrap();
     text
 }

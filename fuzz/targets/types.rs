@@ -86,10 +86,10 @@ fn ask(btf: &Btf<'_>) {
             let values = Values::new(*btf, machine).with_memory(memory).with_floats(floats);
             for id in 0..=btf.end() {
                 let mut text = Limited(0);
-                let returned = Returned { registers: &words[..2], indirect: Some(0x40) };
+                let returned = Returned { registers: &words[..2], memory: Some(0x40) };
                 let shown = values.write_retval(id, &returned, &mut text);
                 shown
-                    .and(values.write_args(id, &Entered { registers: &words, stack: Some(0x80) }, &mut text))
+                    .and(values.write_args(id, &Entered { registers: &words, stack: Some(0x80), indirect: None }, &mut text))
                     .expect("a text with an end");
                 if values.retval_at(id) == Some(RetvalAt::Nothing) {
                     let mut text = Limited(Limited::MOST);

@@ -96,7 +96,7 @@ fn what_was_not_kept_is_not_known() {
             [(&[1, 2][..], "{ .a = 0x1, .b = 0x2 }"), (&[1], "{ .a = 0x1, .b = ? }"), (&[], "?")]
         {
             let mut text = String::new();
-            values.write_retval(func, &Returned { registers, indirect: None }, &mut text).unwrap();
+            values.write_retval(func, &Returned { registers, memory: None }, &mut text).unwrap();
             assert_eq!(text, expected);
         }
     }
@@ -142,7 +142,7 @@ fn floating_point_numbers_take_no_general_register() {
         (extended, RetvalAt::Lost, RetvalAt::Lost),
         (mixed, RetvalAt::Registers, RetvalAt::Registers),
         (with_int, RetvalAt::Registers, RetvalAt::Registers),
-        (many, RetvalAt::Registers, RetvalAt::Indirect),
+        (many, RetvalAt::Registers, RetvalAt::Memory),
     ] {
         let func = make.function("f", ty, &[]);
         let retval = |machine| Values::new(make.btf(), machine).retval_at(func);
@@ -163,8 +163,10 @@ fn code_without_vectors_has_numbers_in_general_registers() {
     for machine in [X86_64, Arm64] {
         let values = Values::new(make.btf(), machine).with_floats(Floats::General);
         let mut text = String::new();
-        values.write_args(func, &Entered { registers: &[1, 2, 3], stack: None }, &mut text).unwrap();
-        values.write_retval(func, &Returned { registers: &[4, 5], indirect: None }, &mut text).unwrap();
+        values
+            .write_args(func, &Entered { registers: &[1, 2, 3], stack: None, indirect: None }, &mut text)
+            .unwrap();
+        values.write_retval(func, &Returned { registers: &[4, 5], memory: None }, &mut text).unwrap();
         assert_eq!(text, "0x1, float:0x2float:0x4");
     }
 }

@@ -94,7 +94,7 @@ fn memory_that_others_write_is_left_out() {
         let within = Within::new(&all, range.0, range.1);
         let values = Values::new(make.btf(), Arm64).with_memory(&within);
         let mut shown = String::new();
-        values.write_retval(func, &Returned { registers: &[0x1000], indirect: None }, &mut shown).unwrap();
+        values.write_retval(func, &Returned { registers: &[0x1000], memory: None }, &mut shown).unwrap();
         assert_eq!(shown, expected);
         assert!(!within.read(u64::MAX, &mut [0; 2]));
     }

@@ -87,7 +87,7 @@ fn options_and_results_by_variant() {
     let mut make = Make::new();
     let int = make.int("u32", 4, NONE);
     let signed = make.int("i32", 4, SIGNED);
-    let size = make.int("usize", 8, NONE);
+    let short = make.int("i16", 2, SIGNED);
     let unit = make.structure("()", 0, &[]);
     let none = make.structure("None", 8, &[]);
     let some = make.fields("Some", 8, &[("__0", int, 4)]);
@@ -95,10 +95,9 @@ fn options_and_results_by_variant() {
     pair(&mut make, option, 4);
 
     let error = make.enumeration("Error", 1, false, &[("NotFound", 0), ("Busy", 1)]);
-    let ok = make.fields("Ok", 16, &[("__0", size, 8)]);
-    let err = make.fields("Err", 16, &[("__0", error, 1)]);
-    let result =
-        variants(&mut make, "Result<usize, Error>", 16, "0,1", &[("Ok", ok, "0"), ("Err", err, "1")]);
+    let ok = make.fields("Ok", 8, &[("__0", int, 4)]);
+    let err = make.fields("Err", 8, &[("__0", error, 1)]);
+    let result = variants(&mut make, "Result<u32, Error>", 8, "0,1", &[("Ok", ok, "0"), ("Err", err, "1")]);
 
     // A niche: 2 of a `bool`, or of such an enum.
     let ok_unit = make.fields("Ok", 1, &[("__0", unit, 1)]);
@@ -129,10 +128,10 @@ fn options_and_results_by_variant() {
         "0,4",
         &[("Ok", ok_kernel, "0"), ("Err", err_kernel, "default")],
     );
-    let point = make.fields("Moved", 12, &[("x", signed, 4), ("y", signed, 8)]);
-    let quit = make.structure("Quit", 12, &[]);
+    let point = make.fields("Moved", 8, &[("x", short, 4), ("y", short, 6)]);
+    let quit = make.structure("Quit", 8, &[]);
     let ranges =
-        variants(&mut make, "Event", 12, "0,4", &[("Quit", quit, "3..=5"), ("Moved", point, "4294967295")]);
+        variants(&mut make, "Event", 8, "0,4", &[("Quit", quit, "3..=5"), ("Moved", point, "4294967295")]);
     all_rust(
         &mut make,
         &[
@@ -140,7 +139,7 @@ fn options_and_results_by_variant() {
             (option, [1, 0x2a], "Some(0x2a)"),
             (option, [0xffff_0000_0000_0001, 0x2a], "Some(0x2a)"),
             (option, [2, 0x2a], "?"),
-            (result, [0, 0x1000], "Ok(0x1000)"),
+            (result, [0x1000 << 32, 0], "Ok(0x1000)"),
             (result, [0x0101, 0], "Err(Busy)"),
             (niche, [2, 0], "Ok(())"),
             (niche, [0, 0], "Err(NotFound)"),
@@ -151,7 +150,7 @@ fn options_and_results_by_variant() {
             (linux, [0xffff_fffe, 0], "Err(Error(-2 ENOENT))"),
             (ranges, [4, 0], "Quit"),
             (ranges, [6, 0], "?"),
-            (ranges, [0x05_ffff_ffff, 0xffff_ffff], "Moved { x: 5, y: -1 }"),
+            (ranges, [0xffff_0005_ffff_ffff, 0], "Moved { x: 5, y: -1 }"),
         ],
     );
 }
@@ -325,4 +324,79 @@ fn unreadable_tags_make_values_unknown() {
         assert_eq!(shown == "?", !plain, "{tag} {holds}: {shown}");
         assert!(!plain || shown.starts_with("Odd {"), "{shown}");
     }
+}
+
+#[test]
+fn larger_than_a_register_is_returned_in_memory() {
+    let mut make = Make::new();
+    let size = make.int("usize", 8, NONE);
+    let int = make.int("u32", 4, NONE);
+    let wide = make.int("u128", 16, NONE);
+    let double = make.float("f64", 8);
+    let three = make.fields("Three", 16, &[("a", size, 0), ("b", int, 8), ("c", int, 12)]);
+    let two = make.fields("Two", 16, &[("a", size, 0), ("b", size, 8)]);
+    pair(&mut make, two, 8);
+    let wides = make.fields("Wides", 32, &[("a", wide, 0), ("b", wide, 16)]);
+    pair(&mut make, wides, 16);
+    let mixed = make.fields("Mixed", 16, &[("x", double, 0), ("n", size, 8)]);
+    pair(&mut make, mixed, 8);
+    use RetvalAt::{Memory as InMemory, Registers};
+    for (ty, [vectors_x86, vectors_arm], [general_x86, general_arm]) in [
+        (three, [Registers, InMemory], [Registers, InMemory]),
+        (two, [Registers, Registers], [Registers, Registers]),
+        (wide, [Registers, Registers], [Registers, Registers]),
+        (wides, [Registers, InMemory], [Registers, InMemory]),
+        // Without vectors, rustc makes an aggregate of a pair with a number in it on arm64.
+        (mixed, [Registers, Registers], [Registers, InMemory]),
+    ] {
+        let func = rust(&mut make, ty, &[]);
+        for (machine, floats, expected) in [
+            (X86_64, Floats::Vector, vectors_x86),
+            (Arm64, Floats::Vector, vectors_arm),
+            (X86_64, Floats::General, general_x86),
+            (Arm64, Floats::General, general_arm),
+        ] {
+            let values = Values::new(make.btf(), machine).with_floats(floats);
+            assert_eq!(values.retval_at(func), Some(expected), "{ty}: {machine:?}, {floats:?}");
+        }
+    }
+    // On x86_64, rax has the address; what is there is the value.
+    let func = rust(&mut make, three, &[("n", size)]);
+    let memory = Pieces(vec![(0x5000, (0..16).collect())]);
+    let shown = "Three { a: 0x706050403020100, b: 0xb0a0908, c: 0xf0e0d0c }";
+    assert_eq!(ret_with(&make, func, X86_64, [0x5000, 0], &memory, None), shown);
+    assert_eq!(args(&make, func, X86_64, &[0x5000, 2], None), "n=0x2");
+}
+
+#[test]
+fn the_address_for_a_return_value_is_kept_from_the_entry() {
+    let mut make = Make::new();
+    let size = make.int("usize", 8, NONE);
+    let large = make.fields("Large", 24, &[("a", size, 0), ("b", size, 8), ("c", size, 16)]);
+    let by_convention = rust(&mut make, large, &[("n", size)]);
+    let given = rust(&mut make, large, &[("n", size)]);
+    make.tag("fgraph:ret=e0", given, -1);
+    let none = rust(&mut make, size, &[("n", size)]);
+    let memory = Pieces(vec![(0x5000, vec![1; 24])]);
+    let shown = "Large { a: 0x101010101010101, b: 0x101010101010101, c: 0x101010101010101 }";
+    let entered = Entered { registers: &[0x5000, 2], stack: None, indirect: Some(0x6000) };
+    for (machine, func, address) in [
+        (Arm64, by_convention, Some(0x6000)),
+        (X86_64, by_convention, None),
+        (Arm64, given, Some(0x5000)),
+        (X86_64, given, Some(0x5000)),
+        (Arm64, none, None),
+        (X86_64, none, None),
+    ] {
+        assert_eq!(Values::new(make.btf(), machine).result_address(func, &entered), address);
+        if address == Some(0x5000) {
+            assert_eq!(ret_with(&make, func, machine, [7, 8], &memory, address), shown);
+            assert_eq!(ret_with(&make, func, machine, [0x5000, 8], &memory, None), "?");
+        }
+    }
+    let nothing_kept = Entered::default();
+    assert_eq!(Values::new(make.btf(), Arm64).result_address(given, &nothing_kept), None);
+    // As an argument, such a place makes no sense.
+    make.tag("fgraph:loc=e0", given, 0);
+    assert_eq!(args(&make, given, X86_64, &[1, 2], None), "n=?");
 }

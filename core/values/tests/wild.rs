@@ -29,10 +29,13 @@ fn show_everything(btf: Btf<'_>, random: &mut Random) -> usize {
                 let values = Values::new(btf, machine).with_memory(memory).with_floats(floats);
                 for id in 0..btf.end() + 2 {
                     let mut text = String::new();
-                    let entered = Entered { registers: &words[..random.below(9)], stack: Some(words[8]) };
+                    let entered = Entered {
+                        registers: &words[..random.below(9)],
+                        stack: Some(words[8]),
+                        indirect: Some(words[8]),
+                    };
                     values.write_args(id, &entered, &mut text).unwrap();
-                    let returned =
-                        Returned { registers: &words[..random.below(3)], indirect: Some(words[7]) };
+                    let returned = Returned { registers: &words[..random.below(3)], memory: Some(words[7]) };
                     values.write_retval(id, &returned, &mut text).unwrap();
                     assert!(text.len() < LONGEST, "{id}: {}", text.len());
                     if values.retval_at(id) == Some(RetvalAt::Nothing) {
@@ -161,13 +164,15 @@ fn bt_04_05_every_function_of_real_kernels_is_shown() {
         for id in 1..btf.end() {
             let Some(retval) = values.retval_at(id) else { continue };
             let mut text = String::new();
-            let returned = Returned { registers: &words[..2], indirect: None };
+            let returned = Returned { registers: &words[..2], memory: None };
             values.write_retval(id, &returned, &mut text).unwrap();
             counts[retval as usize] += 1;
             assert_eq!(text.is_empty(), retval == RetvalAt::Nothing, "{file}: {id}");
             assert!(retval != RetvalAt::Lost || text == "?", "{file}: {id}: {text}");
             let mut text = String::new();
-            values.write_args(id, &Entered { registers: &words, stack: None }, &mut text).unwrap();
+            values
+                .write_args(id, &Entered { registers: &words, stack: None, indirect: None }, &mut text)
+                .unwrap();
         }
         println!("{file}: nothing, registers, indirect, lost: {counts:?}");
         assert!(counts[0] > 10_000 && counts[1] > 20_000 && counts[3] < 100, "{counts:?}");
@@ -182,7 +187,7 @@ fn bt_04_05_every_function_of_real_kernels_is_shown() {
             };
             let mut text = String::new();
             values
-                .write_retval(func.id, &Returned { registers: &words[..2], indirect: None }, &mut text)
+                .write_retval(func.id, &Returned { registers: &words[..2], memory: None }, &mut text)
                 .unwrap();
             assert_eq!(text, expected, "{file}: {name}");
         }

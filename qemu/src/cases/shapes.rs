@@ -84,18 +84,17 @@ impl Write for Text {
 static SHOWN: IrqLock<Shown> = IrqLock::new(Shown { args: Text::EMPTY, ret: Text::EMPTY, calls: 0 });
 
 /// Where a large value is returned: arm64 has a register for it.
-fn indirect(fregs: &FtraceRegs) -> usize {
+fn indirect(fregs: &FtraceRegs) -> Option<usize> {
     #[cfg(target_arch = "aarch64")]
-    return fregs.x[8];
+    return Some(fregs.x[8]);
     #[cfg(target_arch = "x86_64")]
-    return fregs.sp();
+    return Some(fregs).and(None);
 }
 
 #[unsafe(link_section = ".text.notrace")]
 fn entry(call: &mut EntryCall<'_, FtraceRegs>, _: &FgraphOps) -> Want {
     let Some(data) = call.reserve(1) else { return Want::Nothing };
     let fregs = call.fregs();
-    data[0].store(indirect(fregs), Relaxed);
     let mut registers = [0; 8];
     let mut count = 0;
     for (n, register) in registers.iter_mut().enumerate() {
@@ -103,11 +102,18 @@ fn entry(call: &mut EntryCall<'_, FtraceRegs>, _: &FgraphOps) -> Want {
         *register = value;
         count += 1;
     }
-    let entered = Entered { registers: &registers[..count], stack: Some(fregs.stack_arguments()) };
+    let entered = Entered {
+        registers: &registers[..count],
+        stack: Some(fregs.stack_arguments()),
+        indirect: indirect(fregs),
+    };
     let mut shown = SHOWN.lock();
     shown.args.len = 0;
     let _ = types::with_live(|types, values| match types.function_at(call.func().get() as u64) {
-        Some(id) => values.write_args(id, &entered, &mut shown.args),
+        Some(id) => {
+            data[0].store(values.result_address(id, &entered).unwrap_or(0), Relaxed);
+            values.write_args(id, &entered, &mut shown.args)
+        }
         None => shown.args.write_str("no types"),
     });
     Want::Return
@@ -115,9 +121,9 @@ fn entry(call: &mut EntryCall<'_, FtraceRegs>, _: &FgraphOps) -> Want {
 
 #[unsafe(link_section = ".text.notrace")]
 fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _: &FgraphOps) {
-    let indirect = call.data().map(|data| data[0].load(Relaxed));
+    let memory = call.data().map(|data| data[0].load(Relaxed));
     let registers = call.fregs().return_values();
-    let returned = Returned { registers: &registers, indirect };
+    let returned = Returned { registers: &registers, memory };
     let mut shown = SHOWN.lock();
     shown.ret.len = 0;
     shown.calls += 1;

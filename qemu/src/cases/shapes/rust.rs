@@ -291,7 +291,7 @@ fn function(f: fn(u32)) -> fn(u32) {
 
 #[inline(never)]
 fn pointer(p: *const u8) -> *const u8 {
-    black_box(p).wrapping_add(0)
+    black_box(p).wrapping_add(9)
 }
 
 #[inline(never)]
@@ -368,8 +368,8 @@ pub(super) const SHAPES: &[Shape] = &[
         three, (Three { a: 1, b: 2, c: 3 }) => "t=Three { a: 0x1, b: 0x2, c: 0x3 }", "Three { a: 0x2, b: 0x3, c: 0x4 }"
     ),
     shape!(
-        large, (Large { a: 1, b: 2, c: 3, text: "x" }, 9) => "l=Large { a: 0x1, b: 0x2, c: 0x3, text: \"x\" }, n=0x9",
-        "Large { a: 0x3, b: 0x2, c: 0xa, text: \"x\" }"
+        large, (Large { a: 1, b: 2, c: 3, text: "x" }, 9) => "l=Large { text: \"x\", a: 0x1, b: 0x2, c: 0x3 }, n=0x9",
+        "Large { text: \"x\", a: 0x3, b: 0x2, c: 0xa }"
     ),
     shape!(bytes, ([1, 2, 3]) => "a=[0x1, 0x2, 0x3]", "[0x3, 0x2, 0x1]"),
     shape!(
@@ -387,14 +387,14 @@ pub(super) const SHAPES: &[Shape] = &[
     shape!(
         many, (1, 2, 3, "four", (5, 6), -7, -8, Three { a: 9, b: 10, c: 11 }, true) =>
         "a=0x1, b=0x2, c=0x3, s=\"four\", p=(0x5, 0x6), d=-7, e=-8, t=Three { a: 0x9, b: 0xa, c: 0xb }, f=true",
-        "Large { a: 0x6, b: 0x9, c: 0x1, text: \"\" }"
+        "Large { text: \"\", a: 0x6, b: 0x9, c: 0x1 }"
     ),
     shape!(nested, (0) => "n=0x0", "None"),
     shape!(nested, (1) => "n=0x1", "Some(Err(Busy))"),
     shape!(nested, (2) => "n=0x2", "Some(Ok(0x11))"),
-    shape!(without_bytes, ((), 3, Empty) => "unit=(), n=0x3, empty=Empty", ""),
+    shape!(without_bytes, ((), 3, Empty) => "(), n=0x3, Empty", ""),
     shape!(function, (nothing) => "f=#", "#"),
-    shape!(pointer, (ptr::null()) => "p=0x0", "0x0"),
+    shape!(pointer, (ptr::null()) => "p=0x0", "0x9"),
     shape!(generic::<u8>, (9) => "value=0x9", "0x9"),
     shape!(generic::<i64>, (-9) => "value=-9", "-9"),
     shape!(boxed, (Box::new(1)) => "b=#", "0x116"),
