@@ -89,7 +89,7 @@ impl<'d> Reader<'_, 'd, '_> {
             if tag == gimli::DW_TAG_subprogram
                 && let entry = slot.unit.entry(UnitOffset(die.at))?
                 && let Some(start) = self.start(die, &entry)
-                && let Ok(index) = self.wanted.binary_search_by_key(&start, |wanted| wanted.address)
+                && let Some(index) = self.wanted_at(start)
             {
                 entries[index].push(die);
             }
@@ -136,6 +136,17 @@ impl<'d> Reader<'_, 'd, '_> {
         Some(start).filter(|start| *start != 0)
     }
 
+    /// Which function begins with this instruction. GCC on arm64 does not count the sled behind the symbol.
+    fn wanted_at(&self, start: u64) -> Option<usize> {
+        let index = match self.wanted.binary_search_by_key(&start, |wanted| wanted.address) {
+            Ok(index) => return Some(index),
+            Err(index) => index.checked_sub(1)?,
+        };
+        let wanted = self.wanted.get(index).filter(|_| self.machine == Machine::Arm64)?;
+        let sled = usize::try_from(start - wanted.address).ok().and_then(|len| wanted.code.get(..len))?;
+        is_sled_arm64(sled).then_some(index)
+    }
+
     fn agreed(&mut self, wanted: &Wanted<'_>, dies: &[Die]) -> Result<Function, Reason> {
         if is_clone(wanted.name, ".part") || is_clone(wanted.name, ".cold") {
             return Err(Reason::Part);
@@ -175,6 +186,7 @@ impl<'d> Reader<'_, 'd, '_> {
             start: wanted.address,
             code: wanted.code,
             is_frame_of_caller: is_frame_of_caller(units, die, &origins),
+            has_registers_for_all: self.has_registers_for_all(&given)?,
         };
         let (mut parameters, mut known) = (Vec::new(), Vec::new());
         for given in &given {
@@ -290,6 +302,27 @@ impl<'d> Reader<'_, 'd, '_> {
             }
             _ => Call::default(),
         }
+    }
+
+    /// Whether no convention has a parameter of these on the stack.
+    fn has_registers_for_all(&mut self, given: &[Given<'d>]) -> Result<bool, Reason> {
+        let registers = match self.machine {
+            Machine::X86_64 => 6,
+            Machine::Arm64 => 8,
+        };
+        // One for the address of the return value.
+        let mut words = 1;
+        for given in given {
+            let Some(of) = self.first(&given.origins, gimli::DW_AT_type)? else { return Ok(false) };
+            let of = self.converter.convert(of, false)?;
+            let size = self.converter.types.size(of);
+            // A large structure of C stands on the stack of x86_64.
+            if self.machine == Machine::X86_64 && size > 16 {
+                return Ok(false);
+            }
+            words += if size > 8 { 2 } else { 1 };
+        }
+        Ok(words <= registers)
     }
 
     /// Whether a function of Rust gets the fields of its last parameter as so many arguments: `Fn::call` and the like.
@@ -428,6 +461,13 @@ enum Where {
     Unknown,
     /// In the memory whose address was the first argument.
     Given,
+}
+
+/// Whether this is nothing but NOPs and landing pads.
+fn is_sled_arm64(code: &[u8]) -> bool {
+    let (words, rest) = code.as_chunks();
+    let is_hint = |word: u32| word == 0xd503_201f || word & 0xffff_ff3f == 0xd503_241f;
+    rest.is_empty() && words.iter().all(|word| is_hint(u32::from_le_bytes(*word)))
 }
 
 /// Whether a symbol is that of such a clone: `.isra` in `f.isra.0`.

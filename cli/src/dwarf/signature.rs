@@ -125,8 +125,10 @@ pub(crate) fn returned(
     let by_size = if size > 16 { Returned::InMemory } else { Returned::InRegisters };
     match (convention, machine) {
         (Convention::Rust, _) => match converter.repr(of) {
-            Repr::Pair(_, offset, _) => (offset <= 8).then_some(Returned::InRegisters),
-            _ => Some(by_size),
+            Repr::Pair(_, offset, _) if size <= 16 => (offset <= 8).then_some(Returned::InRegisters),
+            Repr::Scalar(_) => Some(by_size),
+            // As an argument: rustc 1.95 has more than 8 bytes in memory.
+            _ => Some(Returned::InMemory),
         },
         (Convention::C, Machine::Arm64) => (!has_float(types, of)).then_some(by_size),
         (Convention::C, Machine::X86_64) => {
