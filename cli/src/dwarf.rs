@@ -30,6 +30,8 @@ pub struct Wanted<'w> {
     pub address: u64,
     /// Its symbol, which may tell that it is a part or a clone of another.
     pub name: &'w str,
+    /// What else it is called.
+    pub aliases: &'w [&'w str],
     /// Its code, or the beginning of it.
     pub code: &'w [u8],
     /// Whether nothing outside of the image can call it, so that the optimiser of all of it may have changed how it is called.

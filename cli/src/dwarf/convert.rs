@@ -92,6 +92,10 @@ impl<'u, 'd> Converter<'u, 'd> {
 
     fn one(&mut self, die: Die, behind: bool) -> Result<TypeId, Reason> {
         let entry = self.units.entry(die)?;
+        // A stand-in for a type in a unit of its own.
+        if let Some(definition) = self.units.refers(die, &entry, gimli::DW_AT_signature)? {
+            return self.convert(definition, behind);
+        }
         let made = match entry.tag() {
             gimli::DW_TAG_base_type => self.base(die, &entry)?,
             gimli::DW_TAG_unspecified_type => Type::Void,
@@ -130,7 +134,6 @@ impl<'u, 'd> Converter<'u, 'd> {
         if size == 0 {
             return Ok(Type::Composite(self.empty(name)));
         }
-        let is_char = self.types.str(name) == "char";
         let encoding = match encoding {
             gimli::DW_ATE_float if [2, 4, 8, 12, 16].contains(&size) => {
                 return Ok(Type::Float { name, size: size32 });
@@ -150,9 +153,8 @@ impl<'u, 'd> Converter<'u, 'd> {
                 return Ok(Type::Composite(composite));
             }
             gimli::DW_ATE_boolean => BOOL,
-            gimli::DW_ATE_signed => SIGNED,
-            gimli::DW_ATE_signed_char if !is_char => SIGNED,
-            gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_signed_char => 0,
+            gimli::DW_ATE_signed | gimli::DW_ATE_signed_char => SIGNED,
+            gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char => 0,
             gimli::DW_ATE_UTF => {
                 if size == 4 {
                     CHAR
@@ -264,9 +266,6 @@ impl<'u, 'd> Converter<'u, 'd> {
     }
 
     fn composite(&mut self, die: Die, entry: &Entry<'d>, behind: bool) -> Result<TypeId, Reason> {
-        if let Some(definition) = self.units.refers(die, entry, gimli::DW_AT_signature)? {
-            return self.convert(definition, behind);
-        }
         let name = self.name(die, entry);
         let scope = self.scopes.get(&die).copied().unwrap_or_default();
         let is_union = entry.tag() == gimli::DW_TAG_union_type;

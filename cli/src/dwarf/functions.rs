@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use gimli::{AttributeValue, DwAt, UnitOffset};
 
 use super::convert::Converter;
-use super::place::{Place, Places};
+use super::place::{Place, Places, is_site};
 use super::rust::Repr;
 use super::signature::{Convention, Returned, contradicts, expected, returned};
 use super::units::{Die, Entry, Language, Units, flag};
@@ -136,15 +136,13 @@ impl<'d> Reader<'_, 'd, '_> {
         Some(start).filter(|start| *start != 0)
     }
 
-    /// Which function begins with this instruction. GCC on arm64 does not count the sled behind the symbol.
+    /// The function that starts there, or whose site ends there: GCC for arm64 begins its entries behind the NOPs.
     fn wanted_at(&self, start: u64) -> Option<usize> {
-        let index = match self.wanted.binary_search_by_key(&start, |wanted| wanted.address) {
-            Ok(index) => return Some(index),
-            Err(index) => index.checked_sub(1)?,
-        };
-        let wanted = self.wanted.get(index).filter(|_| self.machine == Machine::Arm64)?;
-        let sled = usize::try_from(start - wanted.address).ok().and_then(|len| wanted.code.get(..len))?;
-        is_sled_arm64(sled).then_some(index)
+        let index = self.wanted.partition_point(|wanted| wanted.address <= start).checked_sub(1)?;
+        let wanted = &self.wanted[index];
+        let before = usize::try_from(start - wanted.address).ok()?;
+        let is_its = before == 0 || wanted.code.get(..before).is_some_and(|code| is_site(self.machine, code));
+        is_its.then_some(index)
     }
 
     fn agreed(&mut self, wanted: &Wanted<'_>, dies: &[Die]) -> Result<Function, Reason> {
@@ -216,6 +214,11 @@ impl<'d> Reader<'_, 'd, '_> {
             Language::C | Language::Cpp => (None, Some(Convention::C)),
             Language::Assembly | Language::Other => (Some("unknown"), None),
         };
+        // Of functions with the same code LLVM keeps one, and the debug information of one, which may not be the one that is shown.
+        let is_it = |symbol: &str| symbol.split('.').next() == Some(linkage.as_str());
+        if is_mangled && !is_it(wanted.name) && wanted.aliases.iter().any(|alias| is_it(alias)) {
+            return Err(Reason::Folded);
+        }
         let mut tags = Vec::new();
         if let Some(abi) = abi {
             tags.push((-1, self.converter.types.text(&format!("fgraph:abi={abi}"))));
@@ -461,13 +464,6 @@ enum Where {
     Unknown,
     /// In the memory whose address was the first argument.
     Given,
-}
-
-/// Whether this is nothing but NOPs and landing pads.
-fn is_sled_arm64(code: &[u8]) -> bool {
-    let (words, rest) = code.as_chunks();
-    let is_hint = |word: u32| word == 0xd503_201f || word & 0xffff_ff3f == 0xd503_241f;
-    rest.is_empty() && words.iter().all(|word| is_hint(u32::from_le_bytes(*word)))
 }
 
 /// Whether a symbol is that of such a clone: `.isra` in `f.isra.0`.

@@ -191,11 +191,36 @@ fn keeps_arguments(machine: Machine, mut code: &[u8]) -> bool {
     }
 }
 
+/// Whether this code does nothing: a patchable site, or a landing pad.
+pub(crate) fn is_site(machine: Machine, mut code: &[u8]) -> bool {
+    match machine {
+        Machine::Arm64 => {
+            let (words, rest) = code.as_chunks();
+            rest.is_empty() && words.iter().all(|word| is_hint(u32::from_le_bytes(*word)))
+        }
+        Machine::X86_64 => {
+            while let Some(first) = code.first() {
+                let Some(len) =
+                    prologue_x86_64(code).filter(|_| [0x90, 0x66, 0x2e, 0x0f, 0xf3].contains(first))
+                else {
+                    return false;
+                };
+                code = code.get(len..).unwrap_or_default();
+            }
+            true
+        }
+    }
+}
+
+/// NOP, BTI, PACIASP.
+fn is_hint(word: u32) -> bool {
+    word & 0xffff_f01f == 0xd503_201f
+}
+
 fn keeps_arguments_arm64(word: u32) -> bool {
     let (to, from) = (word & 31, word >> 5 & 31);
     match word {
-        // Hints: NOP, BTI, PACIASP.
-        _ if word & 0xffff_f01f == 0xd503_201f => true,
+        _ if is_hint(word) => true,
         // STP and STR of anything to where x31, the stack, points; with the stack moved or not.
         _ if word & 0xfe40_0000 == 0xa800_0000 => from == 31,
         _ if word & 0xffe0_0000 == 0xf800_0000 || word & 0xffc0_0000 == 0xf900_0000 => from == 31,

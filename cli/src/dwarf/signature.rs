@@ -124,12 +124,12 @@ pub(crate) fn returned(
     }
     let by_size = if size > 16 { Returned::InMemory } else { Returned::InRegisters };
     match (convention, machine) {
-        (Convention::Rust, _) => match converter.repr(of) {
-            Repr::Pair(_, offset, _) if size <= 16 => (offset <= 8).then_some(Returned::InRegisters),
-            Repr::Scalar(_) => Some(by_size),
-            // As an argument: rustc 1.95 has more than 8 bytes in memory.
-            _ => Some(Returned::InMemory),
-        },
+        // As seen from rustc 1.84 on to 1.95: what is neither a scalar nor a pair goes through memory if it is larger than a register.
+        (Convention::Rust, _) => Some(match converter.repr(of) {
+            Repr::Scalar(_) => Returned::InRegisters,
+            Repr::Pair(..) => by_size,
+            Repr::Aggregate | Repr::Empty => Returned::InMemory,
+        }),
         (Convention::C, Machine::Arm64) => (!has_float(types, of)).then_some(by_size),
         (Convention::C, Machine::X86_64) => {
             let is_simple = !has_float(types, of) && (size > 16 || is_aligned(types, of));

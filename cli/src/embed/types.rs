@@ -2,7 +2,7 @@
 //!
 //! Invariant: a function is in the blob only if its entry was found by its address; what was left out is in the report.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use fgraph::btf::image::{Function, ImageError, Types, blob_len, write as write_b
 
 use crate::Error;
 use crate::btf::write;
-use crate::dwarf::{Report, Sections, Wanted, prototypes};
+use crate::dwarf::{Report, Sections, Wanted, address, prototypes};
 use crate::image::{self, Image, Place};
 use crate::sites::{Listing, TableError};
 
@@ -65,7 +65,7 @@ fn traceable<'i, 'd>(image: &'i Image<'d>) -> Result<Vec<&'i image::Function<'d>
     }
 }
 
-/// Makes the types of a linked image.
+/// Makes the types of an image. In an object file, addresses are as [`address`] has them.
 pub fn make(image: &Image<'_>) -> Result<Result<Made, Without>, Error> {
     if !image.has_debug_info() {
         return Ok(Err(Without::NoDebugInfo));
@@ -75,11 +75,17 @@ pub fn make(image: &Image<'_>) -> Result<Result<Made, Without>, Error> {
         Err(why) => return Ok(Err(Without::Unreadable(why))),
     };
     let functions = traceable(image)?;
+    let mut names: HashMap<Place, Vec<&str>> = HashMap::new();
+    for function in &image.functions {
+        names.entry(function.at).or_default().push(function.name);
+    }
     let wanted: Vec<_> = functions
         .iter()
         .map(|function| Wanted {
-            address: function.at.offset,
+            address: address(function.at),
             name: function.name,
+            // The first is the name itself.
+            aliases: names[&function.at].get(1..).unwrap_or_default(),
             code: image.bytes_at(function.at, BEGINNING),
             is_local: function.binding == image::Binding::Local,
         })
@@ -87,7 +93,7 @@ pub fn make(image: &Image<'_>) -> Result<Result<Made, Without>, Error> {
     let mut found = prototypes(&sections, image.machine, &wanted);
     let plain: Vec<_> = found.functions.iter().map(|described| described.function.clone()).collect();
     let (btf, ids) = write::write(&mut found.types, &plain).map_err(Error::TooManyTypes)?;
-    let mut sizes = functions.iter().map(|function| (function.at.offset, function.size)).peekable();
+    let mut sizes = functions.iter().map(|function| (address(function.at), function.size));
     let functions = found.functions.iter().zip(ids).map(|(described, id)| {
         // Both ascend.
         let size = loop {
