@@ -31,7 +31,7 @@
 //! | UNION, member | `fgraph:variant=N`, `=N..=M`, `=default` | this variant holds for N, or for what no other holds for |
 //!
 //! WHERE is `none`, or one or two pieces: `rN` (argument or return register N), `sN` (N bytes above the first stack argument); or `mN`:
-//! register N has the address. The members of an enum's UNION are STRUCTs named like the variants, all at offset 0; fields of tuples are
+//! register N has the address; or, of a return value, `eN`: argument register N had the address when the function was entered. The members of an enum's UNION are STRUCTs named like the variants, all at offset 0; fields of tuples are
 //! named `__0`, `__1`; `()` is a STRUCT of no bytes; `char` is an INT of four bytes with the encoding CHAR.
 
 mod errno;
@@ -45,11 +45,13 @@ mod source;
 mod tests;
 
 use core::fmt::{self, Write};
+use core::marker::PhantomData;
 
 pub use errno::{MAX_ERRNO, errno_name};
 pub use resolve::{Functions, Typed};
 
 use crate::btf::{Btf, Kind, Params};
+use crate::platform::Platform;
 use place::{Arguments, Piece, Place, Rules};
 use remarks::{Convention, OfFunction};
 use show::{Errors, Show};
@@ -103,9 +105,65 @@ impl Memory for NoMemory {
     }
 }
 
+/// The memory of the kernel that this runs in, as it is now.
+pub struct Live<P>(PhantomData<P>);
+
+impl<P> Live<P> {
+    /// Reads by [`Platform::read`].
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<P> Default for Live<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> fmt::Debug for Live<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Live")
+    }
+}
+
+impl<P: Platform> Memory for Live<P> {
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        usize::try_from(addr).is_ok_and(|addr| P::read(addr, into).is_ok())
+    }
+}
+
+/// Only this part of memory: the part that nobody writes, when what was recorded is shown later.
+#[derive(Clone, Copy)]
+pub struct Within<'m> {
+    memory: &'m dyn Memory,
+    start: u64,
+    end: u64,
+}
+
+impl<'m> Within<'m> {
+    /// The bytes of `memory` from `start` up to `end`.
+    pub fn new(memory: &'m dyn Memory, start: u64, end: u64) -> Self {
+        Self { memory, start, end }
+    }
+}
+
+impl fmt::Debug for Within<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Within({:#x}..{:#x})", self.start, self.end)
+    }
+}
+
+impl Memory for Within<'_> {
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        let end = addr.checked_add(into.len() as u64);
+        addr >= self.start && end.is_some_and(|end| end <= self.end) && self.memory.read(addr, into)
+    }
+}
+
 /// What addresses are called.
 pub trait Names {
-    /// Writes the symbol that `addr` lies in, `name+0x10`; nothing if it lies in none.
+    /// Writes the symbol that `addr` lies in, `name` or `name+0x10`; nothing if it lies in none.
     fn symbol(&self, addr: u64, out: &mut dyn Write) -> fmt::Result;
 }
 
@@ -123,6 +181,7 @@ impl Names for Nameless {
 impl Names for crate::symbols::Symbols<'_> {
     fn symbol(&self, addr: u64, out: &mut dyn Write) -> fmt::Result {
         match self.by_address(addr) {
+            Some(symbol) if symbol.offset == 0 => write!(out, "{}", symbol.demangled()),
             Some(symbol) => write!(out, "{}+{:#x}", symbol.demangled(), symbol.offset),
             None => Ok(()),
         }
@@ -136,15 +195,30 @@ pub struct Entered<'r> {
     pub registers: &'r [usize],
     /// The address of the first argument on the stack, if what stands there is still what stood there.
     pub stack: Option<usize>,
+    /// x8, which leads to the memory for a large return value on arm64.
+    pub indirect: Option<usize>,
 }
 
 /// What was kept when a function returned.
-#[derive(Clone, Copy, Debug)]
-pub struct Returned {
-    /// x0 and x1, or rax and rdx.
-    pub registers: [usize; 2],
-    /// x8 as it was at entry: where a large value is returned on arm64. Not needed on x86_64.
-    pub indirect: Option<usize>,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Returned<'r> {
+    /// x0 and x1, or rax and rdx. What was not kept is left out at the end.
+    pub registers: &'r [usize],
+    /// What [`Values::result_address`] said at the entry.
+    pub memory: Option<usize>,
+}
+
+/// What becomes of a function's return value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetvalAt {
+    /// It returns nothing: void, `()`, or any type without bytes.
+    Nothing,
+    /// It is in x0 and x1, or rax and rdx, a part of it at least; or these have its address.
+    Registers,
+    /// It is in memory whose address must be kept at the entry: see [`Values::result_address`].
+    Memory,
+    /// It is in registers that are not kept, or nobody knows where.
+    Lost,
 }
 
 /// Writes arguments and return values.
@@ -209,27 +283,55 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Whether this FUNC returns anything: not for void and types without bytes. `None` if it is no function.
-    pub fn has_retval(&self, func: u32) -> Option<bool> {
+    /// What becomes of this FUNC's return value. `None` if it is no function.
+    pub fn retval_at(&self, func: u32) -> Option<RetvalAt> {
         let (ret, _) = self.prototype(func)?;
         let is_void = self.btf.resolve(ret).is_ok_and(|ty| matches!(ty.kind, Kind::Void));
-        Some(!is_void && self.btf.size(ret) != Ok(0))
+        if is_void || self.btf.size(ret) == Ok(0) {
+            return Some(RetvalAt::Nothing);
+        }
+        Some(match self.returned(func, ret).1 {
+            Place::Nothing => RetvalAt::Nothing,
+            Place::Indirect | Place::Given(_) => RetvalAt::Memory,
+            Place::At(Piece::Register(_)) | Place::Pieces { first: Piece::Register(_), .. } => {
+                RetvalAt::Registers
+            }
+            Place::Pieces { second: Some(Piece::Register(_)), .. } => RetvalAt::Registers,
+            Place::At(_) | Place::Pieces { .. } | Place::OnStack(_) | Place::Unknown => RetvalAt::Lost,
+        })
+    }
+
+    /// The remarks on a FUNC, and where what it returns is.
+    fn returned(&self, func: u32, ret: u32) -> (OfFunction, Place) {
+        let remarks = remarks::of_function(&self.btf, func);
+        let place = match remarks.ret {
+            Some(place) => place.place(self.split_of(ret)),
+            None => self.rules().returned(remarks.convention, ret),
+        };
+        (remarks, place)
+    }
+
+    /// Where this FUNC will put what it returns, if the registers at its return do not say it any more: to be kept until then.
+    pub fn result_address(&self, func: u32, entered: &Entered<'_>) -> Option<usize> {
+        let (ret, _) = self.prototype(func)?;
+        match self.returned(func, ret).1 {
+            Place::Indirect => entered.indirect,
+            Place::Given(n) => entered.registers.get(usize::from(n)).copied(),
+            _ => None,
+        }
     }
 
     /// Writes what this FUNC returned: nothing for void, `?` if it is not known.
-    pub fn write_retval(&self, func: u32, returned: &Returned, out: &mut dyn Write) -> fmt::Result {
+    pub fn write_retval(&self, func: u32, returned: &Returned<'_>, out: &mut dyn Write) -> fmt::Result {
         let Some((ret, _)) = self.prototype(func) else { return out.write_char('?') };
-        if self.has_retval(func) != Some(true) {
+        if self.retval_at(func) == Some(RetvalAt::Nothing) {
             return Ok(());
         }
-        let OfFunction { convention, style, ret: said } = remarks::of_function(&self.btf, func);
-        let place = match said {
-            Some(place) => place.place(self.split_of(ret)),
-            None => self.rules().returned(convention, ret),
-        };
+        let (OfFunction { convention, style, .. }, place) = self.returned(func, ret);
         let register = |n: u8| returned.registers.get(usize::from(n)).map(|word| *word as u64);
-        let source = self.source(place, register, None, returned.indirect.map(|addr| addr as u64));
-        let errors = if style == remarks::Style::C { Errors::Named } else { Errors::Numbers };
+        let source = self.source(place, register, None, returned.memory.map(|addr| addr as u64));
+        // What is called as C does may be a callback of C code, and returns what that expects.
+        let errors = if convention == Convention::C { Errors::Named } else { Errors::Numbers };
         Show::new(self, style, source, out).whole(ret, errors)
     }
 
@@ -280,7 +382,7 @@ impl<'a> Values<'a> {
         place: Place,
         register: impl Fn(u8) -> Option<u64>,
         stack: Option<u64>,
-        indirect: Option<u64>,
+        given: Option<u64>,
     ) -> Source<'a> {
         let on_stack = |offset: u64| stack.and_then(|stack| stack.checked_add(offset));
         let memory = |addr: Option<u64>| match addr {
@@ -300,7 +402,7 @@ impl<'a> Values<'a> {
             Place::Nothing | Place::Unknown => Source::UNKNOWN,
             Place::OnStack(offset) => memory(on_stack(offset)),
             Place::At(piece) => memory(word(piece)),
-            Place::Indirect => memory(indirect),
+            Place::Indirect | Place::Given(_) => memory(given),
             Place::Pieces { first, second, split } => {
                 let mut source = Source::UNKNOWN;
                 if let Some(word) = word(first) {

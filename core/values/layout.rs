@@ -12,7 +12,7 @@ const MAX_DEPTH: u32 = 16;
 /// Members and elements that are looked at in one type.
 const MAX_SCALARS: u32 = 512;
 
-/// Elements of a large array do not differ; of a small one every place matters.
+/// Bytes of the largest value that can be in registers: four vectors. In a larger one an element of an array is like the next.
 const SMALL: u64 = 64;
 
 /// The scalars in a type, summed up.
@@ -26,6 +26,8 @@ pub(super) struct Shape {
     pub(super) packed: bool,
     /// What the first and second eight bytes hold.
     pub(super) parts: [Part; 2],
+    /// One of its scalars is a floating-point number.
+    pub(super) has_float: bool,
     /// All scalars are floating-point numbers of so many bytes.
     pub(super) floats: Option<u64>,
     /// It is a structure, union or array.
@@ -64,6 +66,7 @@ impl Shape {
             align: 1,
             packed: false,
             parts: [Part::Nothing; 2],
+            has_float: false,
             floats: None,
             composite,
             single: single(btf, ty, size, MAX_DEPTH),
@@ -135,6 +138,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                     Widths::Floats(width) if width == size => Widths::Floats(size),
                     _ => Widths::Mixed,
                 };
+                self.shape.has_float = true;
                 let (from, to) = self.watched;
                 self.has_float |= at < to && at.saturating_add(size) > from;
                 // The name tells the 80 bits of x87 from the other 16-byte numbers.
@@ -145,7 +149,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 let each = self.btf.size(element).ok()?;
                 let seen = match each {
                     0 => 0,
-                    _ if size > SMALL => 1,
+                    _ if self.shape.size > SMALL => 1,
                     _ => u64::from(len),
                 };
                 for n in 0..seen {

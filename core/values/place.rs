@@ -3,9 +3,9 @@
 //! Invariant: a place is given only where the convention is certain; everything behind an argument of unknown size is unknown. Where a
 //! value goes through vector registers, which no trampoline keeps, its place is lost, and those of others are still right.
 //!
-//! What Rust does is not promised anywhere; this is rustc's behaviour since 1.80, by the layout it computes: a scalar is in a register,
-//! a pair of scalars in two, other arguments of up to 8 bytes in one and larger ones behind an address; returned values of up to
-//! 16 bytes are in two registers and larger ones in memory that the caller gives.
+//! What Rust does is not promised anywhere; this is rustc's behaviour as of 1.95, by the layout it computes: a scalar is in a register,
+//! a pair of scalars in two, and anything else in one if it has up to 8 bytes. What is larger is behind an address; returned, in memory
+//! that the caller gives. Where another compiler did otherwise, whoever writes the types must say so.
 
 use super::layout::{Part, Scalar, Shape};
 use super::remarks::{self, Convention};
@@ -39,6 +39,8 @@ pub(super) enum Place {
     At(Piece),
     /// In memory, at the address that was given in the register that is only for that.
     Indirect,
+    /// In memory, at the address that was given in this register for arguments.
+    Given(u8),
     /// Nobody knows.
     Unknown,
 }
@@ -76,9 +78,14 @@ impl Rules<'_, '_> {
         Some(shape)
     }
 
-    fn pair(&self, ty: u32, size: u64) -> Option<u64> {
+    /// Where the second scalar of a pair begins.
+    fn pair(&self, ty: u32, shape: &Shape) -> Option<u64> {
+        // Without vector registers a pair with a floating-point number is no longer one on arm64.
+        if self.floats == Floats::General && self.machine == Machine::Arm64 && shape.has_float {
+            return None;
+        }
         let ty = self.btf.resolve(ty).ok()?;
-        remarks::pair(self.btf, ty.id).filter(|second| (1..size).contains(second))
+        remarks::pair(self.btf, ty.id).filter(|second| (1..shape.size).contains(second))
     }
 
     /// Where a value of this type is when the function returns.
@@ -119,8 +126,8 @@ impl Rules<'_, '_> {
     }
 
     fn returned_by_rust(&self, ty: u32, shape: &Shape) -> Place {
-        if let Some(split) = self.pair(ty, shape.size) {
-            if shape.size > 16 || split > 8 {
+        if let Some(split) = self.pair(ty, shape).filter(|_| shape.size <= 16) {
+            if split > 8 {
                 return Place::Unknown;
             }
             let mut next = (0..).map(Piece::Register);
@@ -131,8 +138,9 @@ impl Rules<'_, '_> {
         }
         match shape.single {
             Some(Scalar::Float(_)) => Place::Unknown,
-            _ if shape.size <= 16 => registers(shape.size, 0),
-            _ => self.in_memory(),
+            Some(Scalar::Integer(_)) => registers(shape.size, 0),
+            None if shape.size <= 8 => registers(shape.size, 0),
+            None => self.in_memory(),
         }
     }
 
@@ -280,7 +288,7 @@ impl<'r, 'a> Arguments<'r, 'a> {
 
     fn by_rust(&mut self, ty: u32, shape: &Shape) -> Place {
         let rules = self.rules;
-        if let Some(split) = rules.pair(ty, shape.size) {
+        if let Some(split) = rules.pair(ty, shape) {
             if split > 8 || shape.size - split > 8 {
                 self.lost = true;
                 return Place::Unknown;

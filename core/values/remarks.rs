@@ -41,6 +41,8 @@ pub(super) enum Where {
     Two(Piece, Piece),
     /// At the address in this register.
     At(Piece),
+    /// At the address that was in this argument register at the entry.
+    Given(u8),
 }
 
 impl Where {
@@ -52,6 +54,7 @@ impl Where {
             Self::One(piece) => Place::Pieces { first: piece, second: None, split: 8 },
             Self::Two(first, second) => Place::Pieces { first, second: Some(second), split },
             Self::At(piece) => Place::At(piece),
+            Self::Given(n) => Place::Given(n),
         }
     }
 }
@@ -67,9 +70,13 @@ fn parse_where(text: &str) -> Where {
     };
     let read = match text.split_once(',') {
         Some((first, second)) => piece(first).zip(piece(second)).map(|(a, b)| Where::Two(a, b)),
-        None => match text.strip_prefix('m') {
-            Some(n) => register(n).map(Where::At),
-            None => piece(text).map(Where::One),
+        None => match text.split_at_checked(1) {
+            Some(("m", n)) => register(n).map(Where::At),
+            Some(("e", n)) => register(n).and_then(|piece| match piece {
+                Piece::Register(n) => Some(Where::Given(n)),
+                _ => None,
+            }),
+            _ => piece(text).map(Where::One),
         },
     };
     read.unwrap_or(Where::Nowhere)
@@ -170,6 +177,9 @@ mod tests {
             ("r1,r2", Where::Two(Register(1), Register(2))),
             ("r5,s0", Where::Two(Register(5), Stack(0))),
             ("m3", Where::At(Register(3))),
+            ("e0", Where::Given(0)),
+            ("e8", Where::Nowhere),
+            ("e0,r1", Where::Nowhere),
             ("none", Where::Nowhere),
             ("", Where::Nowhere),
             ("r", Where::Nowhere),

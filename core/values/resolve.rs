@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use super::{Entered, Returned, Values};
+use super::{Entered, Returned, RetvalAt, Values};
 use crate::btf::image::Types;
-use crate::text::{Resolve, RetvalForm};
+use crate::text::{Resolve, Retval, RetvalForm};
 
 /// Which FUNC the function at an address has.
 pub trait Functions {
@@ -42,7 +42,7 @@ impl<'a> Typed<'a> {
     }
 
     fn function(&self, func: usize) -> Option<u32> {
-        self.functions.function_at(func as u64).filter(|id| self.values.has_retval(*id).is_some())
+        self.functions.function_at(func as u64).filter(|id| self.values.retval_at(*id).is_some())
     }
 }
 
@@ -55,36 +55,46 @@ impl Resolve for Typed<'_> {
         self.inner.place(addr, f)
     }
 
+    fn caller(&self, addr: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.caller(addr, f)
+    }
+
     fn is_irq_entry(&self, func: usize) -> bool {
         self.inner.is_irq_entry(func)
     }
 
     fn has_retval(&self, func: usize) -> bool {
-        let by_type = self.function(func).and_then(|id| self.values.has_retval(id));
-        by_type.unwrap_or_else(|| self.inner.has_retval(func))
+        match self.function(func).and_then(|id| self.values.retval_at(id)) {
+            Some(retval) => retval == RetvalAt::Registers,
+            None => self.inner.has_retval(func),
+        }
     }
 
     fn write_retval(
         &self,
         func: usize,
-        retval: [usize; 2],
+        retval: Retval,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         self.inner.write_retval(func, retval, form, f)
     }
 
-    fn write_typed_retval(&self, func: usize, retval: [usize; 2], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.function(func) {
-            Some(id) => self.values.write_retval(id, &Returned { registers: retval, indirect: None }, f),
-            None => self.inner.write_typed_retval(func, retval, f),
-        }
+    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(id) = self.function(func) else { return self.inner.write_typed_retval(func, retval, f) };
+        let registers = [retval.first, retval.second.unwrap_or_default()];
+        let registers = if retval.second.is_some() { &registers[..] } else { &registers[..1] };
+        self.values.write_retval(id, &Returned { registers, memory: None }, f)
     }
 
     fn write_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(id) = self.function(func) else { return self.inner.write_args(func, args, f) };
+        self.inner.write_args(func, args, f)
+    }
+
+    fn write_typed_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(id) = self.function(func) else { return self.inner.write_typed_args(func, args, f) };
         let stack = args.get(self.values.machine.argument_registers()).copied();
-        self.values.write_args(id, &Entered { registers: args, stack }, f)
+        self.values.write_args(id, &Entered { registers: args, stack, indirect: None }, f)
     }
 
     fn write_comment(&self, event: u32, data: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,11 +59,11 @@ impl<'s, 'a> Show<'s, 'a> {
 
     /// The value of this type at byte `at`.
     fn value(&mut self, ty: u32, at: u64, errors: Errors, depth: u32) -> fmt::Result {
-        let Ok(ty) = self.btf().resolve(ty) else { return self.out.write_char('?') };
         if depth == 0 || self.left == 0 {
             return self.out.write_str("...");
         }
         self.left -= 1;
+        let Ok(ty) = self.btf().resolve(ty) else { return self.out.write_char('?') };
         match ty.kind {
             Kind::Int(int) => self.int(ty.name, int, at, errors),
             Kind::Ptr(to) => self.pointer(to, at),

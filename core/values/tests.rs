@@ -2,6 +2,7 @@
 
 mod abi;
 mod bugs;
+mod graph;
 mod rust;
 mod wild;
 
@@ -59,7 +60,7 @@ pub(super) fn ret_with(
 ) -> String {
     let values = Values::new(make.btf(), machine).with_memory(memory).with_names(&OneName);
     let mut text = String::new();
-    values.write_retval(func, &Returned { registers, indirect }, &mut text).unwrap();
+    values.write_retval(func, &Returned { registers: &registers, memory: indirect }, &mut text).unwrap();
     text
 }
 
@@ -82,7 +83,7 @@ pub(super) fn args(
     let memory = Pieces(stack.zip(bytes).map(|((at, _), bytes)| (at as u64, bytes)).into_iter().collect());
     let values = Values::new(make.btf(), machine).with_memory(&memory).with_names(&OneName);
     let mut text = String::new();
-    let entered = Entered { registers, stack: stack.map(|(at, _)| at) };
+    let entered = Entered { registers, stack: stack.map(|(at, _)| at), indirect: None };
     values.write_args(func, &entered, &mut text).unwrap();
     text
 }
@@ -147,7 +148,8 @@ fn scalars_of_c() {
 #[test]
 fn enumerations_by_name() {
     let mut make = Make::new();
-    let state = make.enumeration("state", 4, false, &[("OFF", 0), ("ON", 1), ("STUCK", 2), ("GONE", 3), ("LAST", 4)]);
+    let state =
+        make.enumeration("state", 4, false, &[("OFF", 0), ("ON", 1), ("STUCK", 2), ("GONE", 3), ("LAST", 4)]);
     let flags = make.enumeration("flags", 4, false, &[("READ", 1), ("WRITE", 2), ("EXEC", 4), ("ALL", 7)]);
     let signed = make.enumeration("result", 4, true, &[("BAD", -1), ("GOOD", 1)]);
     let large = make.enumeration64("large", false, &[("TOP", i64::MIN), ("LOW", 1)]);
@@ -224,12 +226,13 @@ fn nothing_returned_is_nothing_shown() {
     for ty in [0, void, modified, empty] {
         let func = make.function("f", ty, &[]);
         assert_eq!(ret(&make, func, [5, 6]), "");
-        assert_eq!(Values::new(make.btf(), X86_64).has_retval(func), Some(false));
+        assert_eq!(Values::new(make.btf(), X86_64).retval_at(func), Some(RetvalAt::Nothing));
     }
     let int = make.int("int", 4, SIGNED);
     let func = make.function("f", int, &[]);
     let values = Values::new(make.btf(), Arm64);
-    assert_eq!((values.has_retval(func), values.has_retval(int), values.has_retval(9999)), (Some(true), None, None));
+    assert_eq!(values.retval_at(func), Some(RetvalAt::Registers));
+    assert_eq!([int, 9999].map(|id| values.retval_at(id)), [None, None]);
 }
 
 #[test]
@@ -247,7 +250,12 @@ fn structures_by_member() {
     let named = make.fields("named", 8, &[("name", name, 0), ("k", byte, 6)]);
     let numbers = make.array(byte, int, 3);
     let holds = make.fields("", 3, &[("", numbers, 0)]);
-    let bits = [("lo", byte, 0, Some(4)), ("hi", byte, 4, Some(4)), ("s", int, 8, Some(3)), ("on", byte, 11, Some(1))];
+    let bits = [
+        ("lo", byte, 0, Some(4)),
+        ("hi", byte, 4, Some(4)),
+        ("s", int, 8, Some(3)),
+        ("on", byte, 11, Some(1)),
+    ];
     let bits = make.structure("bits", 4, &bits);
     all(
         &mut make,
@@ -256,7 +264,7 @@ fn structures_by_member() {
             (small, [0xffee_dd07_0000_0005, 1], "{ .a = 5, .b = 0x7 }"),
             (inner, [0x07_0000_0005, 0xffff_ffff_ffff_fffe], "{ .s = { .a = 5, .b = 0x7 }, .n = -2 }"),
             (union, [0xffff_fffe, 1], "{ .n = -2, .w = 0xfffffffe }"),
-            (named, [0x09_0000_0031_6c, 0], "{ .name = \"l1\", .k = 0x0 }"),
+            (named, [0x0900_0000_316c, 0], "{ .name = \"l1\", .k = 0x0 }"),
             (holds, [0x030201, 0], "{ [0x1, 0x2, 0x3] }"),
             (bits, [0x0e45, 0], "{ .lo = 0x5, .hi = 0x4, .s = -2, .on = 0x1 }"),
         ],

@@ -68,6 +68,8 @@ mod task;
 #[cfg(target_os = "none")]
 mod tracing;
 #[cfg(target_os = "none")]
+mod types;
+#[cfg(target_os = "none")]
 mod workload;
 
 #[cfg(target_os = "none")]

@@ -184,6 +184,7 @@ impl<'d> Reader<'_, 'd, '_> {
             start: wanted.address,
             code: wanted.code,
             is_frame_of_caller: is_frame_of_caller(units, die, &origins),
+            has_registers_for_all: self.has_registers_for_all(&given)?,
         };
         let (mut parameters, mut known, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for given in &given {
@@ -327,6 +328,27 @@ impl<'d> Reader<'_, 'd, '_> {
         });
         let returned = (found.returns != VOID).then_some(Where::Unknown);
         Call { is_changed: false, places: call.places.or(places), returned }
+    }
+
+    /// Whether no convention has a parameter of these on the stack.
+    fn has_registers_for_all(&mut self, given: &[Given<'d>]) -> Result<bool, Reason> {
+        let registers = match self.machine {
+            Machine::X86_64 => 6,
+            Machine::Arm64 => 8,
+        };
+        // One for the address of the return value.
+        let mut words = 1;
+        for given in given {
+            let Some(of) = self.first(&given.origins, gimli::DW_AT_type)? else { return Ok(false) };
+            let of = self.converter.convert(of, false)?;
+            let size = self.converter.types.size(of);
+            // A large structure of C stands on the stack of x86_64.
+            if self.machine == Machine::X86_64 && size > 16 {
+                return Ok(false);
+            }
+            words += if size > 8 { 2 } else { 1 };
+        }
+        Ok(words <= registers)
     }
 
     /// Whether a function of Rust gets the fields of its last parameter as so many arguments: `Fn::call` and the like.

@@ -31,6 +31,16 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// Whether it is where nothing else can be before: with the arguments that the caller put on the stack.
+    fn is_on_stack(self) -> bool {
+        match self {
+            Self::Pieces(Piece::Stack(_), second) => {
+                second.is_none_or(|(_, at)| matches!(at, Piece::Stack(_)))
+            }
+            _ => false,
+        }
+    }
+
     /// As it is said in a tag; `None` for what the tag cannot say. The second piece starts at `split`.
     pub(crate) fn text(self, split: u64) -> Option<String> {
         let piece = |piece| match piece {
@@ -68,6 +78,8 @@ pub(crate) struct Places<'p, 'd> {
     pub(crate) code: &'p [u8],
     /// Whether places on the frame are counted from where the caller's frame ends.
     pub(crate) is_frame_of_caller: bool,
+    /// Whether all parameters come in registers.
+    pub(crate) has_registers_for_all: bool,
 }
 
 impl<'d> Places<'_, 'd> {
@@ -77,7 +89,9 @@ impl<'d> Places<'_, 'd> {
         let encoding = slot.unit.encoding();
         let value = entry.attr_value(gimli::DW_AT_location)?;
         if let AttributeValue::Exprloc(expression) = value {
-            return self.read(expression, encoding);
+            // It holds where the variable lives, which may begin anywhere: one that came on the stack may only later be in a register.
+            let place = self.read(expression, encoding);
+            return place.filter(|place| self.has_registers_for_all || place.is_on_stack());
         }
         let mut list = self.units.dwarf.attr_locations(&slot.unit, value).ok()??;
         let mut first: Option<(u64, Expression<Slice<'d>>)> = None;

@@ -54,7 +54,7 @@ impl Make {
     }
 
     pub(crate) fn int(&mut self, name: &str, size: u32, encoding: u32) -> u32 {
-        self.raw(name, kinds::INT << 24, size, &[encoding << 24 | size * 8])
+        self.raw(name, kinds::INT << 24, size, &[encoding << 24 | size.wrapping_mul(8) & 0xff])
     }
 
     pub(crate) fn float(&mut self, name: &str, size: u32) -> u32 {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use fgraph::text::{CpuState, Event as Printed, Kind, Options, Printer, Resolve};
+use fgraph::text::{CpuState, Event as Printed, Kind, Options, Printer, Resolve, Retval};
 
 use super::super::event::{Args, Call, Caller, Event, Func, What};
 use super::super::names::Names;
@@ -105,7 +105,10 @@ impl<W: Write> Format for Text<W> {
             func: call.func as usize + 1,
             depth: call.depth,
             duration_ns: call.duration().unwrap_or(0),
-            retval: call.retval.map(|first| [first as usize, call.retval2.unwrap_or(0) as usize]),
+            retval: call.retval.map(|first| Retval {
+                first: first as usize,
+                second: call.retval2.map(|second| second as usize),
+            }),
             overrun: call.overrun,
         };
         let task = names.task(event.task);
