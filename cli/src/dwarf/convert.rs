@@ -20,6 +20,14 @@ const SIGNED: u8 = 1;
 const CHAR: u8 = 2;
 const BOOL: u8 = 4;
 
+/// How a class of C++ is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    ByReference,
+    /// It may be.
+    Unsure,
+}
+
 pub(crate) struct Converter<'u, 'd> {
     pub(crate) units: &'u Units<'d>,
     pub(crate) types: Types,
@@ -27,8 +35,8 @@ pub(crate) struct Converter<'u, 'd> {
     pub(crate) scopes: HashMap<Die, Text>,
     /// How Rust's compiler handles a struct or union, where it was found out while it was made.
     pub(crate) reprs: HashMap<TypeId, Repr>,
-    /// C++ classes whose arguments are passed by reference.
-    pub(crate) by_reference: HashSet<TypeId>,
+    /// C++ classes that are not passed as they are, or for which it is not known.
+    pub(crate) classes: HashMap<TypeId, Class>,
     /// By entry and whether it stands behind a pointer.
     done: HashMap<(Die, bool), Result<TypeId, Reason>>,
     noted: Vec<Die>,
@@ -46,7 +54,7 @@ impl<'u, 'd> Converter<'u, 'd> {
             types: Types::default(),
             scopes: HashMap::new(),
             reprs: HashMap::new(),
-            by_reference: HashSet::new(),
+            classes: HashMap::new(),
             done: HashMap::new(),
             noted: Vec::new(),
             written: HashSet::new(),
@@ -335,14 +343,34 @@ impl<'u, 'd> Converter<'u, 'd> {
         if language == Language::Rust {
             return Ok(self.finish_rust(composite));
         }
+        let class = if language == Language::Cpp { self.class(entry, &composite, &children) } else { None };
         let id = self.types.add(Type::Composite(composite));
-        if matches!(
-            entry.attr_value(gimli::DW_AT_calling_convention),
-            Some(AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference))
-        ) {
-            self.by_reference.insert(id);
+        if let Some(class) = class {
+            self.classes.insert(id, class);
         }
         Ok(id)
+    }
+
+    /// Whether a class of C++ has something to do when it is copied or ends. GCC does not say that it is passed by reference then.
+    fn class(&self, entry: &Entry<'d>, of: &Composite, children: &[(Die, Entry<'d>)]) -> Option<Class> {
+        match entry.attr_value(gimli::DW_AT_calling_convention) {
+            Some(AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference)) => {
+                return Some(Class::ByReference);
+            }
+            Some(AttributeValue::CallingConvention(gimli::DW_CC_pass_by_value)) => return None,
+            _ => {}
+        }
+        let own = self.types.str(of.identity.name).split('<').next().unwrap_or_default();
+        let has_own = children.iter().any(|(at, child)| {
+            child.tag() == gimli::DW_TAG_subprogram
+                && self
+                    .units
+                    .text(*at, child, gimli::DW_AT_name)
+                    .is_some_and(|name| name.trim_start_matches('~') == own)
+        });
+        let has_part =
+            of.members.iter().any(|member| self.classes.contains_key(&self.types.plain(member.of)));
+        (has_own || has_part).then_some(Class::Unsure)
     }
 
     /// Adds the fields of a struct or union, sorted by offset.

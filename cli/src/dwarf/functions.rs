@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use gimli::{AttributeValue, DwAt, UnitOffset};
 
-use super::convert::Converter;
-use super::place::{Place, Places, is_site};
+use super::convert::{Class, Converter};
+use super::place::{Piece, Place, Places, is_site};
 use super::rust::Repr;
 use super::signature::{Convention, Returned, contradicts, expected, returned};
 use super::units::{Die, Entry, Language, Maker, Units, flag};
@@ -171,8 +171,8 @@ impl<'d> Reader<'_, 'd, '_> {
             Some(of) => self.converter.convert(of, false)?,
             None => VOID,
         };
-        if self.converter.by_reference.contains(&self.converter.types.plain(returns)) {
-            return Err(Reason::Type("class returned by reference".into()));
+        if self.converter.classes.contains_key(&self.converter.types.plain(returns)) {
+            return Err(Reason::Type("class that may be returned in memory".into()));
         }
         let returns = self.converter.returned(returns);
 
@@ -184,7 +184,7 @@ impl<'d> Reader<'_, 'd, '_> {
             start: wanted.address,
             code: wanted.code,
             is_frame_of_caller: is_frame_of_caller(units, die, &origins),
-            has_registers_for_all: self.has_registers_for_all(&given)?,
+            has_registers_for_all: self.has_registers_for_all(returns, &given)?,
         };
         let (mut parameters, mut known, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for given in &given {
@@ -192,14 +192,23 @@ impl<'d> Reader<'_, 'd, '_> {
                 Some(of) => self.converter.convert(of, false)?,
                 None => return Err(Reason::Malformed("a parameter without a type".into())),
             };
-            if self.converter.by_reference.contains(&self.converter.types.plain(of)) {
-                of = self.converter.types.add(Type::Pointer { to: of });
+            let place = given.own.as_ref().and_then(|own| places.of(own));
+            match (self.converter.classes.get(&self.converter.types.plain(of)), place) {
+                (None, place) => known.push(place),
+                (Some(_), Some(Place::Behind(n))) => {
+                    of = self.converter.types.add(Type::Pointer { to: of });
+                    known.push(Some(Place::Pieces(Piece::Register(n), None)));
+                }
+                (Some(Class::ByReference), None) => {
+                    of = self.converter.types.add(Type::Pointer { to: of });
+                    known.push(None);
+                }
+                (Some(_), _) => return Err(Reason::Type("class that may be passed by reference".into())),
             }
             let name = self.name(&given.origins, &[gimli::DW_AT_name]);
             let name = self.converter.types.text(&name);
             parameters.push(Parameter { name, of });
             gone.push(given.own.as_ref().is_none_or(|own| !own.has_attr(gimli::DW_AT_location)));
-            known.push(given.own.as_ref().and_then(|own| places.of(own)));
         }
         let types: Vec<_> = parameters.iter().map(|parameter| parameter.of).collect();
         if has_more {
@@ -331,13 +340,13 @@ impl<'d> Reader<'_, 'd, '_> {
     }
 
     /// Whether no convention has a parameter of these on the stack.
-    fn has_registers_for_all(&mut self, given: &[Given<'d>]) -> Result<bool, Reason> {
+    fn has_registers_for_all(&mut self, returns: TypeId, given: &[Given<'d>]) -> Result<bool, Reason> {
         let registers = match self.machine {
             Machine::X86_64 => 6,
             Machine::Arm64 => 8,
         };
-        // One for the address of the return value.
-        let mut words = 1;
+        // One for the address of a return value that is in memory.
+        let mut words = if self.converter.types.size(returns) > 8 { 1 } else { 0 };
         for given in given {
             let Some(of) = self.first(&given.origins, gimli::DW_AT_type)? else { return Ok(false) };
             let of = self.converter.convert(of, false)?;

@@ -303,3 +303,54 @@ fn assembly_has_no_types() {
     let made = Made::of(&object);
     assert_eq!(made.left_out("f").as_deref(), Some("no debug information"));
 }
+
+const PLUS: &str = r#"
+namespace area {
+struct Point { int x, y; int sum(int k) const; };
+int Point::sum(int k) const { return x + y * k; }
+namespace { int hidden(Point &p, Point &&q) { return p.x - q.y; } }
+class Owner { public: Owner(const Owner &); ~Owner(); long value; };
+__attribute__((noinline)) long own(Owner owner, int k) { return owner.value * k; }
+Owner give(Owner &owner) { return owner; }
+template <typename T> __attribute__((noinline)) T twice(T value) { return value + value; }
+int use(Point &p) { return hidden(p, static_cast<Point &&>(p)) + twice(p.x) + twice((short)p.y); }
+enum class Mode : unsigned char { Off, On = 200 };
+Mode flip(Mode mode) { return mode == Mode::Off ? Mode::On : Mode::Off; }
+}
+"#;
+
+#[test]
+fn of_cpp_what_c_has_is_taken() {
+    for compiler in ["c++", "clang++"] {
+        let flags = ["-c", "-g", "-gdwarf-5", "-O1", "-ffreestanding", "-fno-exceptions", "-w"];
+        let Some((object, _)) = run(compiler, &flags, &[("source.cc", PLUS)]) else { continue };
+        let made = Made::of(&object);
+        made.with(|btf| {
+            for (symbol, expected) in [
+                ("_ZNK4area5Point3sumEi", "int (const struct Point* this, int k)"),
+                ("_ZN4area5twiceIiEET_S1_", "int (int value)"),
+                ("_ZN4area5twiceIsEET_S1_", "short (short value)"),
+                ("_ZN4area3useERNS_5PointE", "int (struct Point* p)"),
+                ("_ZN4area4flipENS_4ModeE", "enum Mode (enum Mode mode)"),
+            ] {
+                let id = made
+                    .id(symbol)
+                    .unwrap_or_else(|| panic!("{compiler} {symbol}: {:?}", made.left_out(symbol)));
+                let text = as_clang(&function(&btf, id)).replace(symbol, "");
+                assert_eq!(text.replace("const this", "this"), expected, "{compiler}");
+            }
+            assert_eq!(body(&btf, definition(&btf, "Mode")), "enum Mode { Off=0 On=200 } 1");
+        });
+        // Clang leaves the definition to the unit that has the constructor.
+        let (give, own) = ("_ZN4area4giveERNS_5OwnerE", "_ZN4area3ownENS_5OwnerEi");
+        if made.left_out(give).is_some_and(|reason| reason.ends_with("Owner is only declared")) {
+            continue;
+        }
+        let reason = "no form for a type: class that may be returned in memory";
+        assert_eq!(made.left_out(give).as_deref(), Some(reason), "{compiler}");
+        made.with(|btf| {
+            let text = as_clang(&function(&btf, made.id(own).unwrap())).replace(own, "");
+            assert_eq!(text, "long (struct Owner* owner, int k)", "{compiler}");
+        });
+    }
+}
