@@ -14,7 +14,7 @@ use super::rust::Repr;
 use super::signature::{Convention, Returned, contradicts, expected, returned};
 use super::units::{Die, Entry, Language, Maker, Units, flag};
 use super::{Described, Prototypes, Reason, Report, Wanted};
-use crate::btf::types::{Parameter, Text, Type, TypeId, VOID};
+use crate::btf::types::{Parameter, Text, Type, TypeId, Types, VOID};
 use crate::btf::write::Function;
 use crate::image::Machine;
 
@@ -23,6 +23,9 @@ const MAX_ORIGINS: usize = 8;
 /// What compilers put behind the names of clones.
 const CLONES: [&str; 3] = [".isra", ".constprop", ".part"];
 
+/// The old one, too.
+const LINKAGE_NAMES: [DwAt; 2] = [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name];
+
 /// An entry and the ones it refers to for what it does not say itself.
 type Origins<'d> = Vec<(Die, Entry<'d>)>;
 
@@ -30,6 +33,9 @@ struct Reader<'u, 'd, 'w> {
     converter: Converter<'u, 'd>,
     machine: Machine,
     wanted: &'w [Wanted<'w>],
+    /// Functions that have their code in common with others, by all their names; and entries of that name whose own code the linker
+    /// threw away.
+    merged: HashMap<&'w str, Vec<Die>>,
     report: Report,
 }
 
@@ -47,7 +53,10 @@ pub(crate) fn read<'d>(units: &Units<'d>, machine: Machine, wanted: &[Wanted<'_>
         malformed: units.malformed.clone(),
         ..Report::default()
     };
-    let mut reader = Reader { converter: Converter::new(units), machine, wanted, report };
+    let shared = wanted.iter().filter(|wanted| !wanted.aliases.is_empty());
+    let names = shared.flat_map(|wanted| std::iter::once(&wanted.name).chain(wanted.aliases));
+    let merged = names.map(|name| (*name, Vec::new())).collect();
+    let mut reader = Reader { converter: Converter::new(units), machine, wanted, merged, report };
     let mut entries: Vec<Vec<Die>> = vec![Vec::new(); wanted.len()];
     for unit in 0..units.slots.len() as u32 {
         if let Err(reason) = reader.scan(unit, &mut entries) {
@@ -89,9 +98,12 @@ impl<'d> Reader<'_, 'd, '_> {
             if tag == gimli::DW_TAG_subprogram
                 && let entry = slot.unit.entry(UnitOffset(die.at))?
                 && let Some(start) = self.start(die, &entry)
-                && let Some(index) = self.wanted_at(start)
             {
-                entries[index].push(die);
+                if is_thrown_away(start) {
+                    self.note_merged(die, entry);
+                } else if let Some(index) = self.wanted_at(start) {
+                    entries[index].push(die);
+                }
             }
             if !has_scopes {
                 continue;
@@ -124,16 +136,27 @@ impl<'d> Reader<'_, 'd, '_> {
     fn start(&self, die: Die, entry: &Entry<'d>) -> Option<u64> {
         let units = self.converter.units;
         let unit = &units.slot(die).unit;
-        let start = match entry.attr_value(gimli::DW_AT_low_pc) {
-            Some(low) => units.dwarf.attr_address(unit, low).ok()??,
+        match entry.attr_value(gimli::DW_AT_low_pc) {
+            Some(low) => units.dwarf.attr_address(unit, low).ok()?,
             // Of several pieces, the first is where it starts.
             None => {
                 entry.attr_value(gimli::DW_AT_ranges)?;
-                units.dwarf.die_ranges(unit, entry).ok()?.next().ok()??.begin
+                Some(units.dwarf.die_ranges(unit, entry).ok()?.next().ok()??.begin)
             }
-        };
-        // What the linker threw away is at 0.
-        Some(start).filter(|start| *start != 0)
+        }
+    }
+
+    /// Keeps an entry whose code was thrown away, if there is a function of its name: it may be one that was merged with another.
+    fn note_merged(&mut self, die: Die, entry: Entry<'d>) {
+        if self.merged.is_empty() {
+            return;
+        }
+        let Ok(origins) = self.origins_from(die, entry) else { return };
+        let name = self.name(&origins, &LINKAGE_NAMES);
+        let name = if name.is_empty() { self.name(&origins, &[gimli::DW_AT_name]) } else { name };
+        if let Some(entries) = self.merged.get_mut(name.as_str()) {
+            entries.push(die);
+        }
     }
 
     /// The function that starts there, or whose site ends there: GCC for arm64 begins its entries behind the NOPs.
@@ -156,6 +179,29 @@ impl<'d> Reader<'_, 'd, '_> {
             if (other.prototype, &other.tags) != (found.prototype, &found.tags) {
                 return Err(Reason::Folded);
             }
+        }
+        let names = std::iter::once(&wanted.name).chain(wanted.aliases);
+        let merged: Vec<_> = names.flat_map(|name| self.merged.get(name)).flatten().copied().collect();
+        let is_it = |types: &Types, function: &Function, symbol: &str| {
+            symbol.split('.').next() == Some(types.str(function.name))
+        };
+        let mut has_shown = is_it(&self.converter.types, &found, wanted.name);
+        for die in merged {
+            // Where its parameters were is not known any more.
+            let (other, ..) = self.one(wanted, die)?;
+            if other.prototype != found.prototype {
+                return Err(Reason::Folded);
+            }
+            has_shown |= is_it(&self.converter.types, &other, wanted.name);
+        }
+        // Of functions with the same code LLVM keeps the debug information of one, which may not be the one that is shown. In C a second
+        // name is one that the source gave.
+        let is_mangled = ["_R", "_Z"].iter().any(|start| wanted.name.starts_with(start));
+        if is_mangled
+            && !has_shown
+            && wanted.aliases.iter().any(|alias| is_it(&self.converter.types, &found, alias))
+        {
+            return Err(Reason::Folded);
         }
         *(if is_changed { &mut self.report.changed } else { &mut self.report.as_written }) += 1;
         self.report.places += places;
@@ -216,7 +262,7 @@ impl<'d> Reader<'_, 'd, '_> {
         }
 
         let short = self.name(&origins, &[gimli::DW_AT_name]);
-        let linkage = self.name(&origins, &[gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name]);
+        let linkage = self.name(&origins, &LINKAGE_NAMES);
         let is_mangled = !linkage.is_empty() && linkage != short;
         let (abi, convention) = match language {
             Language::Rust if is_mangled => (Some("rust"), Some(Convention::Rust)),
@@ -224,11 +270,6 @@ impl<'d> Reader<'_, 'd, '_> {
             Language::C | Language::Cpp => (None, Some(Convention::C)),
             Language::Assembly | Language::Other => (Some("unknown"), None),
         };
-        // Of functions with the same code LLVM keeps one, and the debug information of one, which may not be the one that is shown.
-        let is_it = |symbol: &str| symbol.split('.').next() == Some(linkage.as_str());
-        if is_mangled && !is_it(wanted.name) && wanted.aliases.iter().any(|alias| is_it(alias)) {
-            return Err(Reason::Folded);
-        }
         let mut tags = Vec::new();
         if let Some(abi) = abi {
             tags.push((-1, self.converter.types.text(&format!("fgraph:abi={abi}"))));
@@ -498,6 +539,11 @@ enum Where {
     Unknown,
     /// In the memory whose address was the first argument.
     Given,
+}
+
+/// Whether linkers give such an address to what they throw away.
+fn is_thrown_away(start: u64) -> bool {
+    start == 0 || start >= u64::MAX - 1
 }
 
 /// Whether a symbol is that of such a clone: `.isra` in `f.isra.0`.

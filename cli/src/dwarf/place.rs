@@ -257,3 +257,95 @@ fn prologue_x86_64(code: &[u8]) -> Option<usize> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86_64: Machine = Machine::X86_64;
+
+    fn arm64(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn what_functions_begin_with_keeps_arguments() {
+        let beginnings: [&[u8]; 8] = [
+            &[],
+            // ENDBR64; the longest NOPs; PUSH RBP; MOV RBP, RSP
+            &[
+                0xf3, 0x0f, 0x1e, 0xfa, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x55, 0x48, 0x89,
+                0xe5,
+            ],
+            // XCHG AX, AX; NOP DWORD PTR [RAX]; NOP DWORD PTR [RAX+RAX]; NOP
+            &[0x66, 0x90, 0x0f, 0x1f, 0, 0x0f, 0x1f, 0x44, 0, 0, 0x90],
+            // PUSH R15, R14, RBX; SUB RSP, 8
+            &[0x41, 0x57, 0x41, 0x56, 0x53, 0x48, 0x83, 0xec, 8],
+            // SUB RSP, 0x1000
+            &[0x48, 0x81, 0xec, 0, 0x10, 0, 0],
+            &[0x90; 16],
+            &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+            &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+        ];
+        for code in beginnings {
+            assert!(keeps_arguments(X86_64, code), "{code:02x?}");
+        }
+        // NOP; BTI c; PACIASP; STP x29, x30, [sp, #-32]!; STR x19, [sp, #16]; MOV x29, sp; SUB sp, sp, #0x40
+        let code =
+            [0xd503_201f, 0xd503_245f, 0xd503_233f, 0xa9be_7bfd, 0xf900_0bf3, 0x9100_03fd, 0xd101_03ff];
+        for len in 0..=code.len() {
+            assert!(keeps_arguments(Machine::Arm64, &arm64(&code[..len])), "{len}");
+        }
+    }
+
+    #[test]
+    fn what_changes_an_argument_is_seen() {
+        let changes: [&[u8]; 6] = [
+            // MOV EDI, ESI; XOR EDI, EDI; POP RDI; LEA RDI, [RSI]; CALL; INC RDI
+            &[0x89, 0xf7],
+            &[0x31, 0xff],
+            &[0x5f],
+            &[0x48, 0x8d, 0x3e],
+            &[0xe8, 0, 0, 0, 0],
+            &[0x48, 0xff, 0xc7],
+        ];
+        for change in changes {
+            assert!(!keeps_arguments(X86_64, change), "{change:02x?}");
+            assert!(!keeps_arguments(X86_64, &[&[0x55, 0x48, 0x89, 0xe5], change].concat()), "{change:02x?}");
+        }
+        // MOV x0, x1; MOV w0, #1; LDR x0, [sp]; LDP x0, x1, [sp]; ADD x0, sp, #8; BL; STR x0, [x1]
+        for change in
+            [0xaa01_03e0, 0x5280_0020, 0xf940_03e0, 0xa940_07e0, 0x9100_23e0, 0x9400_0001, 0xf900_0020]
+        {
+            assert!(!keeps_arguments(Machine::Arm64, &arm64(&[0xd503_201f, change])), "{change:#x}");
+        }
+        assert!(!keeps_arguments(Machine::Arm64, &[0x1f, 0x20, 3]), "a part of an instruction");
+        assert!(!keeps_arguments(X86_64, &[0x48, 0x83]), "a part of an instruction");
+    }
+
+    /// A site does nothing; what else a function begins with is no site.
+    #[test]
+    fn a_site_is_nothing_but_nops_and_pads() {
+        assert!(is_site(X86_64, &[0xf3, 0x0f, 0x1e, 0xfa, 0x90, 0x66, 0x90, 0x0f, 0x1f, 0x44, 0, 0]));
+        assert!(!is_site(X86_64, &[0x90, 0x55]));
+        assert!(is_site(Machine::Arm64, &arm64(&[0xd503_201f, 0xd503_245f])));
+        assert!(!is_site(Machine::Arm64, &arm64(&[0xd503_201f, 0xa9be_7bfd])));
+    }
+
+    #[test]
+    fn places_are_written_as_they_are_read() {
+        let register = Piece::Register;
+        for (place, split, text) in [
+            (Place::Pieces(register(0), None), 8, Some("r0")),
+            (Place::Pieces(register(5), Some((8, register(6)))), 8, Some("r5,r6")),
+            (Place::Pieces(register(1), Some((4, register(2)))), 4, Some("r1,r2")),
+            // A part that is not where the reader cuts.
+            (Place::Pieces(register(1), Some((4, register(2)))), 8, None),
+            (Place::Pieces(Piece::Stack(16), None), 8, Some("s16")),
+            (Place::Pieces(register(7), Some((8, Piece::Stack(0)))), 8, Some("r7,s0")),
+            (Place::Behind(3), 8, Some("m3")),
+        ] {
+            assert_eq!(place.text(split).as_deref(), text, "{place:?}");
+        }
+    }
+}

@@ -224,3 +224,44 @@ fn the_demo_kernels_have_types() {
         });
     }
 }
+
+/// A linker that keeps one of functions with the same code: each of them has its entry at that address.
+#[test]
+fn code_of_several_functions_has_types_only_if_they_agree() {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = sysroot.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let linkers =
+        ["x86_64", "aarch64"].map(|host| format!("lib/rustlib/{host}-unknown-linux-gnu/bin/rust-lld"));
+    let linker = sysroot.ok().and_then(|root| {
+        linkers.iter().map(|linker| Path::new(&root).join(linker)).find(|linker| linker.is_file())
+    });
+    let Some(linker) = linker else {
+        println!("skipped: the toolchain has no rust-lld");
+        return;
+    };
+    let source = "__attribute__((noinline)) int one(int a) { return a * 77; }
+        __attribute__((noinline)) unsigned two(unsigned a) { return a * 77; }
+        __attribute__((noinline)) long three(long *p) { return *p * 77; }
+        __attribute__((noinline)) long four(long *p) { return *p * 77; }
+        long _start(long *p) { return one(1) + two(2) + three(p) + four(p); }";
+    let flags = ["-c", "-g", "-O1", "-w", "-ffreestanding", "-ffunction-sections", "-fno-ipa-icf"];
+    let Some((_, folder)) = run("cc", &flags, &[("source.c", source)]) else { return };
+    let output = Command::new(linker)
+        .current_dir(folder.path())
+        .args(["-flavor", "gnu", "--icf=all", "-static", "out", "-o", "linked"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let image = fs::read(folder.path().join("linked")).unwrap();
+    let parsed = Image::parse(&image).unwrap();
+    assert_eq!(address(&parsed, "one").0, address(&parsed, "two").0, "the linker has merged them");
+    assert_eq!(address(&parsed, "three").0, address(&parsed, "four").0, "the linker has merged them");
+    let made = crate::make::Made::of(&image);
+    assert_eq!((made.id("one"), made.id("two")), (None, None), "which of them it is, nobody knows");
+    let reasons: Vec<_> = made.report.left_out.iter().map(|(_, _, reason)| reason.to_string()).collect();
+    assert_eq!(reasons, ["one code for functions of different types"]);
+    made.with(|btf| {
+        let text = crate::declare::function(&btf, made.id("three").unwrap());
+        assert!(text.ends_with("(long int* p)"), "{text}");
+    });
+}
