@@ -93,10 +93,28 @@ pub enum Type {
     Prototype { returns: TypeId, parameters: Vec<Parameter> },
 }
 
+/// What calling conventions ask of a type, found out once, when it is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Whether there is a floating-point number in it.
+    pub has_float: bool,
+    /// Bytes, at least 1: that of its largest part.
+    pub align: u64,
+    /// Whether all parts are where their alignment wants them, so that nothing is packed.
+    pub is_aligned: bool,
+}
+
+impl Layout {
+    fn plain(align: u64) -> Self {
+        Self { has_float: false, align: align.max(1), is_aligned: true }
+    }
+}
+
 /// The set.
 #[derive(Debug)]
 pub struct Types {
     types: Vec<Type>,
+    layouts: Vec<Layout>,
     ids: HashMap<Type, TypeId>,
     texts: Vec<Box<str>>,
     text_ids: HashMap<Box<str>, Text>,
@@ -108,6 +126,7 @@ impl Default for Types {
     fn default() -> Self {
         Self {
             types: vec![Type::Void],
+            layouts: vec![Layout::plain(1)],
             ids: HashMap::from([(Type::Void, VOID)]),
             texts: vec!["".into()],
             text_ids: HashMap::from([("".into(), Text(0))]),
@@ -157,9 +176,38 @@ impl Types {
         {
             self.definitions.entry(composite.identity).or_default().push(id);
         }
+        self.layouts.push(self.layout_of(&of));
         self.types.push(of.clone());
         self.ids.insert(of, id);
         id
+    }
+
+    /// How conventions see a type of this set.
+    pub fn layout(&self, id: TypeId) -> Layout {
+        self.layouts[id.0 as usize]
+    }
+
+    fn layout_of(&self, of: &Type) -> Layout {
+        match of {
+            Type::Int { size, .. } | Type::Enum { size, .. } => Layout::plain((*size).into()),
+            Type::Float { size, .. } => Layout { has_float: true, ..Layout::plain((*size).into()) },
+            Type::Pointer { .. } => Layout::plain(8),
+            Type::Typedef { of, .. } | Type::Qualified { of, .. } | Type::Array { of, .. } => {
+                self.layout(*of)
+            }
+            Type::Composite(of) => of.members.iter().fold(Layout::plain(1), |whole, member| {
+                let part = self.layout(member.of);
+                let is_placed = member.bit_size != 0
+                    || (member.bit_offset.is_multiple_of(8)
+                        && u64::from(member.bit_offset / 8).is_multiple_of(part.align));
+                Layout {
+                    has_float: whole.has_float || part.has_float,
+                    align: whole.align.max(part.align),
+                    is_aligned: whole.is_aligned && is_placed && part.is_aligned,
+                }
+            }),
+            Type::Void | Type::Named(_) | Type::Prototype { .. } => Layout::plain(1),
+        }
     }
 
     /// Whether there is a definition of that name.

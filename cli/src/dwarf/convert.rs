@@ -20,6 +20,14 @@ const SIGNED: u8 = 1;
 const CHAR: u8 = 2;
 const BOOL: u8 = 4;
 
+/// How a class of C++ is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    ByReference,
+    /// It may be.
+    Unsure,
+}
+
 pub(crate) struct Converter<'u, 'd> {
     pub(crate) units: &'u Units<'d>,
     pub(crate) types: Types,
@@ -27,11 +35,15 @@ pub(crate) struct Converter<'u, 'd> {
     pub(crate) scopes: HashMap<Die, Text>,
     /// How Rust's compiler handles a struct or union, where it was found out while it was made.
     pub(crate) reprs: HashMap<TypeId, Repr>,
-    /// C++ classes whose arguments are passed by reference.
-    pub(crate) by_reference: HashSet<TypeId>,
+    /// C++ classes that are not passed as they are, or for which it is not known.
+    pub(crate) classes: HashMap<TypeId, Class>,
     /// By entry and whether it stands behind a pointer.
     done: HashMap<(Die, bool), Result<TypeId, Reason>>,
     noted: Vec<Die>,
+    /// What has been noted, by name, size, and where it is written. A header is in every unit that includes it, and need be read once.
+    written: HashSet<(Identity, Option<u64>, (Text, u64))>,
+    /// Names of source files, by unit and number.
+    files: HashMap<(u32, u64), Option<Text>>,
     depth: u32,
 }
 
@@ -42,9 +54,11 @@ impl<'u, 'd> Converter<'u, 'd> {
             types: Types::default(),
             scopes: HashMap::new(),
             reprs: HashMap::new(),
-            by_reference: HashSet::new(),
+            classes: HashMap::new(),
             done: HashMap::new(),
             noted: Vec::new(),
+            written: HashSet::new(),
+            files: HashMap::new(),
             depth: 0,
         }
     }
@@ -119,6 +133,22 @@ impl<'u, 'd> Converter<'u, 'd> {
             other => return Err(Reason::Type(other.to_string())),
         };
         Ok(self.types.add(made))
+    }
+
+    /// The file and line that a type is written at, if that is said.
+    fn written_at(&mut self, die: Die, entry: &Entry<'d>) -> Option<(Text, u64)> {
+        let line = number(entry, gimli::DW_AT_decl_line)?;
+        let AttributeValue::FileIndex(index) = entry.attr_value(gimli::DW_AT_decl_file)? else { return None };
+        let file = match self.files.get(&(die.unit, index)) {
+            Some(file) => *file,
+            None => {
+                let path = self.units.file(die, index);
+                let file = path.map(|path| self.types.text(&path));
+                self.files.insert((die.unit, index), file);
+                file
+            }
+        };
+        Some((file?, line))
     }
 
     fn base(&mut self, die: Die, entry: &Entry<'d>) -> Result<Type, Reason> {
@@ -287,10 +317,19 @@ impl<'u, 'd> Converter<'u, 'd> {
                     .any(|(_, child)| child.tag() == gimli::DW_TAG_variant_part),
                 _ => is_union,
             };
+            let identity = Identity { is_union, ..identity };
             if !is_declaration && !self.done.contains_key(&(die, false)) {
-                self.noted.push(die);
+                let is_new = match self.written_at(die, entry) {
+                    Some(written) => {
+                        self.written.insert((identity, number(entry, gimli::DW_AT_byte_size), written))
+                    }
+                    None => true,
+                };
+                if is_new {
+                    self.noted.push(die);
+                }
             }
-            return Ok(self.types.add(Type::Named(Identity { is_union, ..identity })));
+            return Ok(self.types.add(Type::Named(identity)));
         }
         let size = number(entry, gimli::DW_AT_byte_size)
             .and_then(|size| u32::try_from(size).ok())
@@ -304,14 +343,34 @@ impl<'u, 'd> Converter<'u, 'd> {
         if language == Language::Rust {
             return Ok(self.finish_rust(composite));
         }
+        let class = if language == Language::Cpp { self.class(entry, &composite, &children) } else { None };
         let id = self.types.add(Type::Composite(composite));
-        if matches!(
-            entry.attr_value(gimli::DW_AT_calling_convention),
-            Some(AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference))
-        ) {
-            self.by_reference.insert(id);
+        if let Some(class) = class {
+            self.classes.insert(id, class);
         }
         Ok(id)
+    }
+
+    /// Whether a class of C++ has something to do when it is copied or ends. GCC does not say that it is passed by reference then.
+    fn class(&self, entry: &Entry<'d>, of: &Composite, children: &[(Die, Entry<'d>)]) -> Option<Class> {
+        match entry.attr_value(gimli::DW_AT_calling_convention) {
+            Some(AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference)) => {
+                return Some(Class::ByReference);
+            }
+            Some(AttributeValue::CallingConvention(gimli::DW_CC_pass_by_value)) => return None,
+            _ => {}
+        }
+        let own = self.types.str(of.identity.name).split('<').next().unwrap_or_default();
+        let has_own = children.iter().any(|(at, child)| {
+            child.tag() == gimli::DW_TAG_subprogram
+                && self
+                    .units
+                    .text(*at, child, gimli::DW_AT_name)
+                    .is_some_and(|name| name.trim_start_matches('~') == own)
+        });
+        let has_part =
+            of.members.iter().any(|member| self.classes.contains_key(&self.types.plain(member.of)));
+        (has_own || has_part).then_some(Class::Unsure)
     }
 
     /// Adds the fields of a struct or union, sorted by offset.

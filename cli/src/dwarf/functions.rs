@@ -8,11 +8,11 @@ use std::collections::HashMap;
 
 use gimli::{AttributeValue, DwAt, UnitOffset};
 
-use super::convert::Converter;
-use super::place::{Place, Places, is_site};
+use super::convert::{Class, Converter};
+use super::place::{Piece, Place, Places, is_site};
 use super::rust::Repr;
 use super::signature::{Convention, Returned, contradicts, expected, returned};
-use super::units::{Die, Entry, Language, Units, flag};
+use super::units::{Die, Entry, Language, Maker, Units, flag};
 use super::{Described, Prototypes, Reason, Report, Wanted};
 use crate::btf::types::{Parameter, Text, Type, TypeId, VOID};
 use crate::btf::write::Function;
@@ -171,8 +171,8 @@ impl<'d> Reader<'_, 'd, '_> {
             Some(of) => self.converter.convert(of, false)?,
             None => VOID,
         };
-        if self.converter.by_reference.contains(&self.converter.types.plain(returns)) {
-            return Err(Reason::Type("class returned by reference".into()));
+        if self.converter.classes.contains_key(&self.converter.types.plain(returns)) {
+            return Err(Reason::Type("class that may be returned in memory".into()));
         }
         let returns = self.converter.returned(returns);
 
@@ -184,21 +184,31 @@ impl<'d> Reader<'_, 'd, '_> {
             start: wanted.address,
             code: wanted.code,
             is_frame_of_caller: is_frame_of_caller(units, die, &origins),
-            has_registers_for_all: self.has_registers_for_all(&given)?,
+            has_registers_for_all: self.has_registers_for_all(returns, &given)?,
         };
-        let (mut parameters, mut known) = (Vec::new(), Vec::new());
+        let (mut parameters, mut known, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for given in &given {
             let mut of = match self.first(&given.origins, gimli::DW_AT_type)? {
                 Some(of) => self.converter.convert(of, false)?,
                 None => return Err(Reason::Malformed("a parameter without a type".into())),
             };
-            if self.converter.by_reference.contains(&self.converter.types.plain(of)) {
-                of = self.converter.types.add(Type::Pointer { to: of });
+            let place = given.own.as_ref().and_then(|own| places.of(own));
+            match (self.converter.classes.get(&self.converter.types.plain(of)), place) {
+                (None, place) => known.push(place),
+                (Some(_), Some(Place::Behind(n))) => {
+                    of = self.converter.types.add(Type::Pointer { to: of });
+                    known.push(Some(Place::Pieces(Piece::Register(n), None)));
+                }
+                (Some(Class::ByReference), None) => {
+                    of = self.converter.types.add(Type::Pointer { to: of });
+                    known.push(None);
+                }
+                (Some(_), _) => return Err(Reason::Type("class that may be passed by reference".into())),
             }
             let name = self.name(&given.origins, &[gimli::DW_AT_name]);
             let name = self.converter.types.text(&name);
             parameters.push(Parameter { name, of });
-            known.push(given.own.as_ref().and_then(|own| places.of(own)));
+            gone.push(given.own.as_ref().is_none_or(|own| !own.has_attr(gimli::DW_AT_location)));
         }
         let types: Vec<_> = parameters.iter().map(|parameter| parameter.of).collect();
         if has_more {
@@ -223,7 +233,15 @@ impl<'d> Reader<'_, 'd, '_> {
         if let Some(abi) = abi {
             tags.push((-1, self.converter.types.text(&format!("fgraph:abi={abi}"))));
         }
-        let found = Found { wanted, origins: &origins, convention, returns, types: &types, known: &known };
+        let found = Found {
+            wanted,
+            origins: &origins,
+            convention,
+            returns,
+            types: &types,
+            known: &known,
+            gone: &gone,
+        };
         let mut call = self.call(&found);
         if language == Language::Rust && self.is_spread(&short, &types) {
             call.places = Some(known.clone());
@@ -286,8 +304,9 @@ impl<'d> Reader<'_, 'd, '_> {
         let (agree, is_confirmed) = agrees(&places);
         // LLVM hands the address of the memory for the return value over as any other argument if it knows all callers. It is then no
         // longer in its own register (arm64), and is no longer given back (x86_64).
-        let is_gnu = found.origins.first().is_some_and(|(die, _)| self.converter.units.slot(*die).is_gnu);
-        let may_be_plain = in_memory && wanted.is_local && !is_gnu;
+        let maker =
+            found.origins.first().map_or(Maker::Other, |(die, _)| self.converter.units.slot(*die).maker);
+        let may_be_plain = in_memory && wanted.is_local && maker != Maker::Gnu;
         if !agree {
             let shifted = expected(1);
             if may_be_plain && has_own_register && agrees(&shifted).0 {
@@ -297,24 +316,37 @@ impl<'d> Reader<'_, 'd, '_> {
             let returned = Some(Where::Unknown);
             return Call { is_changed: true, places: Some(known.to_vec()), returned };
         }
-        match (may_be_plain, has_own_register) {
+        let call = match (may_be_plain, has_own_register) {
             (true, false) => Call { returned: Some(Where::Given), ..Call::default() },
             (true, true) if !is_confirmed => {
                 let places = (!known.is_empty()).then(|| known.to_vec());
                 Call { is_changed: false, places, returned: Some(Where::Unknown) }
             }
             _ => Call::default(),
+        };
+        let is_optimised =
+            known.iter().any(Option::is_some) || found.gone.contains(&true) || known.is_empty();
+        if maker != Maker::SilentLlvm || !wanted.is_local || !is_optimised {
+            return call;
         }
+        // What has no place may have been removed, and so may what nobody uses of what is returned.
+        let places = found.gone.contains(&true).then(|| {
+            let all = known.iter().zip(&places).zip(found.gone);
+            all.map(|((known, expected), is_gone)| if *is_gone { None } else { known.or(*expected) })
+                .collect()
+        });
+        let returned = (found.returns != VOID).then_some(Where::Unknown);
+        Call { is_changed: false, places: call.places.or(places), returned }
     }
 
     /// Whether no convention has a parameter of these on the stack.
-    fn has_registers_for_all(&mut self, given: &[Given<'d>]) -> Result<bool, Reason> {
+    fn has_registers_for_all(&mut self, returns: TypeId, given: &[Given<'d>]) -> Result<bool, Reason> {
         let registers = match self.machine {
             Machine::X86_64 => 6,
             Machine::Arm64 => 8,
         };
-        // One for the address of the return value.
-        let mut words = 1;
+        // One for the address of a return value that is in memory.
+        let mut words = if self.converter.types.size(returns) > 8 { 1 } else { 0 };
         for given in given {
             let Some(of) = self.first(&given.origins, gimli::DW_AT_type)? else { return Ok(false) };
             let of = self.converter.convert(of, false)?;
@@ -446,6 +478,8 @@ struct Found<'f, 'd> {
     returns: TypeId,
     types: &'f [TypeId],
     known: &'f [Option<Place>],
+    /// Parameters that are nowhere in the whole of the function.
+    gone: &'f [bool],
 }
 
 /// How a function is called, where that is not what the convention says.

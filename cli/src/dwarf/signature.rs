@@ -6,7 +6,7 @@
 use super::convert::Converter;
 use super::place::{Piece, Place};
 use super::rust::{Repr, Scalar};
-use crate::btf::types::{Type, TypeId, Types, VOID};
+use crate::btf::types::{TypeId, Types, VOID};
 use crate::image::Machine;
 
 /// How a function is called.
@@ -130,9 +130,9 @@ pub(crate) fn returned(
             Repr::Pair(..) => by_size,
             Repr::Aggregate | Repr::Empty => Returned::InMemory,
         }),
-        (Convention::C, Machine::Arm64) => (!has_float(types, of)).then_some(by_size),
+        (Convention::C, Machine::Arm64) => (!types.layout(of).has_float).then_some(by_size),
         (Convention::C, Machine::X86_64) => {
-            let is_simple = !has_float(types, of) && (size > 16 || is_aligned(types, of));
+            let is_simple = !types.layout(of).has_float && (size > 16 || types.layout(of).is_aligned);
             is_simple.then_some(by_size)
         }
     }
@@ -145,7 +145,7 @@ fn by_rust(converter: &Converter<'_, '_>, of: TypeId) -> Option<Passed> {
         Repr::Empty => Some(Passed::Not),
         Repr::Scalar(scalar) => is_word(scalar).then_some(Passed::Words(None)),
         Repr::Pair(a, at, b) => (is_word(a) && is_word(b)).then_some(Passed::Words(Some(at.into()))),
-        Repr::Aggregate if has_float(&converter.types, of) => None,
+        Repr::Aggregate if converter.types.layout(of).has_float => None,
         Repr::Aggregate if size <= 8 => Some(Passed::Words(None)),
         Repr::Aggregate => Some(Passed::Behind),
     }
@@ -157,45 +157,15 @@ fn by_c(types: &Types, machine: Machine, of: TypeId) -> Option<Passed> {
         return (of != VOID).then_some(Passed::Not);
     }
     // An alignment of 16 has rules of its own.
-    if has_float(types, of) || align(types, of) > 8 {
+    if types.layout(of).has_float || types.layout(of).align > 8 {
         return None;
     }
     match (size, machine) {
-        (0..=16, Machine::X86_64) if !is_aligned(types, of) => None,
+        (0..=16, Machine::X86_64) if !types.layout(of).is_aligned => None,
         (0..=8, _) => Some(Passed::Words(None)),
         (9..=16, _) => Some(Passed::Both),
         (_, Machine::X86_64) => Some(Passed::OnStack(size)),
         (_, Machine::Arm64) => Some(Passed::Behind),
-    }
-}
-
-fn has_float(types: &Types, of: TypeId) -> bool {
-    match types.get(types.plain(of)) {
-        Type::Float { .. } => true,
-        Type::Array { of, .. } => has_float(types, *of),
-        Type::Composite(of) => of.members.iter().any(|member| has_float(types, member.of)),
-        _ => false,
-    }
-}
-
-fn align(types: &Types, of: TypeId) -> u64 {
-    match types.get(types.plain(of)) {
-        Type::Array { of, .. } => align(types, *of),
-        Type::Composite(of) => of.members.iter().map(|member| align(types, member.of)).max().unwrap_or(1),
-        _ => types.size(of).max(1),
-    }
-}
-
-/// Whether everything in it is where its alignment wants it, so that nothing is packed.
-fn is_aligned(types: &Types, of: TypeId) -> bool {
-    match types.get(types.plain(of)) {
-        Type::Array { of, .. } => is_aligned(types, *of),
-        Type::Composite(of) => of.members.iter().all(|member| {
-            let is_placed = member.bit_size != 0
-                || u64::from(member.bit_offset / 8).is_multiple_of(align(types, member.of));
-            is_placed && is_aligned(types, member.of)
-        }),
-        _ => true,
     }
 }
 

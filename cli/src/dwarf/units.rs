@@ -32,11 +32,36 @@ pub(crate) enum Language {
     Other,
 }
 
+/// A compiler, as far as it matters how it tells that it changed a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// Gives the function another name.
+    Gnu,
+    /// LLVM before it said so.
+    SilentLlvm,
+    /// Says so in the debug information.
+    Other,
+}
+
+impl Maker {
+    fn of(producer: &str) -> Self {
+        if producer.starts_with("GNU ") {
+            return Self::Gnu;
+        }
+        let version = producer.split_once("clang version ").map(|(_, version)| version);
+        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        if major.is_some_and(|major| major < FIRST_CLANG_THAT_TELLS) { Self::SilentLlvm } else { Self::Other }
+    }
+}
+
+/// `DW_CC_nocall` for functions with arguments removed came in a version that is not known for certain, and not after this one.
+const FIRST_CLANG_THAT_TELLS: u32 = 17;
+
 pub(crate) struct Slot<'d> {
     pub(crate) unit: Unit<Slice<'d>>,
     pub(crate) language: Language,
-    /// Made by GCC.
-    pub(crate) is_gnu: bool,
+    /// Who made it.
+    pub(crate) maker: Maker,
     /// Offset of its header in `.debug_info`, if it is there.
     start: Option<usize>,
 }
@@ -123,8 +148,8 @@ impl<'d> Units<'d> {
         }
         let producer = root.attr_value(gimli::DW_AT_producer);
         let producer = producer.and_then(|value| self.dwarf.attr_string(&unit, value).ok());
-        let is_gnu = producer.is_some_and(|producer| producer.slice().starts_with(b"GNU "));
-        self.slots.push(Slot { unit, language, is_gnu, start });
+        let maker = producer.map_or(Maker::Other, |producer| Maker::of(&producer.to_string_lossy()));
+        self.slots.push(Slot { unit, language, maker, start });
     }
 
     pub(crate) fn slot(&self, die: Die) -> &Slot<'d> {
@@ -178,6 +203,16 @@ impl<'d> Units<'d> {
 
     pub(crate) fn refers(&self, from: Die, entry: &Entry<'d>, name: DwAt) -> Result<Option<Die>, Reason> {
         entry.attr_value(name).map(|value| self.follow(from, &value)).transpose()
+    }
+
+    /// A source file of a unit by its number: folder and name.
+    pub(crate) fn file(&self, of: Die, index: u64) -> Option<String> {
+        let unit = &self.slot(of).unit;
+        let program = unit.line_program.as_ref()?;
+        let file = program.header().file(index)?;
+        let text = |value| Some(self.dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
+        let folder = file.directory(program.header()).and_then(text).unwrap_or_default();
+        Some(format!("{folder}/{}", text(file.path_name())?))
     }
 
     pub(crate) fn text(&self, from: Die, entry: &Entry<'d>, name: DwAt) -> Option<String> {

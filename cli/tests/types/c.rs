@@ -94,14 +94,17 @@ const BODIES: [(&str, &str); 11] = [
     ("matrix", "struct matrix { 0 short int[3][2] cells; } 12"),
 ];
 
-/// Clang has other words for the integers.
-fn as_gcc(text: &str) -> String {
+/// GCC has other words for the integers than Clang.
+fn as_clang(text: &str) -> String {
     let words = [
-        ("unsigned long long", "long long unsigned int"),
-        ("unsigned long", "long unsigned int"),
-        ("unsigned short", "short unsigned int"),
+        ("long long unsigned int", "unsigned long long"),
+        ("long unsigned int", "unsigned long"),
+        ("short unsigned int", "unsigned short"),
+        ("long int", "long"),
+        ("short int", "short"),
+        ("restrict const", "const restrict"),
     ];
-    words.iter().fold(text.to_owned(), |text, (clang, gcc)| text.replace(clang, gcc))
+    words.iter().fold(text.to_owned(), |text, (gcc, clang)| text.replace(gcc, clang))
 }
 
 #[test]
@@ -113,6 +116,8 @@ fn every_shape_is_read_back() {
             &["-g", "-gdwarf-4", "-O2"],
             &["-g", "-gdwarf-5", "-O2"],
             &["-g", "-gdwarf-5", "-O2", "-gz=zlib"],
+            // Bitfields the old way, counted from the highest bit.
+            &["-g", "-gdwarf-3", "-gstrict-dwarf", "-O1"],
             &["-g", "-gdwarf-4", "-O2", "-gz=zlib", "-ffunction-sections"],
             &["-g", "-gdwarf-5", "-Os", "-fpatchable-function-entry=18,16"],
             &["-g3", "-gdwarf-5", "-O3", "-fno-omit-frame-pointer"],
@@ -128,12 +133,14 @@ fn check_shapes(made: &Made, case: &str) {
         for (symbol, expected) in FUNCTIONS {
             let id =
                 made.id(symbol).unwrap_or_else(|| panic!("{case} {symbol}: {:?}", made.left_out(symbol)));
-            assert_eq!(as_gcc(&function(&btf, id)), expected, "{case}");
-            assert_eq!(tags(&btf, id), [""; 0], "{case} {symbol}");
+            assert_eq!(as_clang(&function(&btf, id)), as_clang(expected), "{case}");
+            // The return value of a local function may have been removed by a Clang that does not tell.
+            let tags: Vec<_> = tags(&btf, id).into_iter().filter(|tag| tag != "fgraph:ret=none").collect();
+            assert_eq!(tags, [""; 0], "{case} {symbol}");
         }
         for (called, expected) in BODIES {
-            let text = as_gcc(&body(&btf, definition(&btf, called)));
-            assert_eq!(text, expected, "{case}");
+            let text = as_clang(&body(&btf, definition(&btf, called)));
+            assert_eq!(text, as_clang(expected), "{case}");
         }
     });
     assert_eq!(made.report.left_out, [], "{case}");
@@ -202,8 +209,8 @@ fn equal_names_are_never_mixed() {
                 shows.sort();
                 // A name that has two meanings stays a name: which is meant is not known where only the name is.
                 assert_eq!(
-                    shows.iter().map(|text| as_gcc(text)).collect::<Vec<_>>(),
-                    ["int show(struct other;* o)", "long int show(long int n, struct other;* o)"]
+                    shows.iter().map(|text| as_clang(text)).collect::<Vec<_>>(),
+                    ["int show(struct other;* o)", "long show(long n, struct other;* o)"]
                 );
                 let same = btf.by_name("same").count();
                 assert_eq!(same, 1, "one struct in two units is one type");
@@ -227,7 +234,17 @@ fn changed_signatures_are_never_those_of_the_source() {
         let Some(object) = c(compiler, &["-g", "-O2"], CLONES) else { continue };
         let made = Made::of(&object);
         let clones: Vec<_> = made.functions.iter().filter(|(symbol, _)| symbol.contains('.')).collect();
-        if clones.is_empty() {
+        if compiler == "clang" {
+            made.with(|btf| {
+                let places = |symbol| made.id(symbol).map(|id| tags(&btf, id)).unwrap_or_default();
+                // Of these the parameter that nobody uses, and the one that is always 3, are removed.
+                assert_eq!(
+                    places("part_of"),
+                    ["fgraph:ret=none", "0:fgraph:loc=r0", "1:fgraph:loc=none", "2:fgraph:loc=r1"]
+                );
+                assert_eq!(places("constant")[1..], ["0:fgraph:loc=r0", "1:fgraph:loc=none"]);
+            });
+        } else if clones.is_empty() {
             println!("skipped: {compiler} makes no clones of these");
         }
         made.with(|btf| {
@@ -285,4 +302,55 @@ fn assembly_has_no_types() {
     let Some((object, _)) = run("cc", &["-c", "-g"], &[("source.s", source)]) else { return };
     let made = Made::of(&object);
     assert_eq!(made.left_out("f").as_deref(), Some("no debug information"));
+}
+
+const PLUS: &str = r#"
+namespace area {
+struct Point { int x, y; int sum(int k) const; };
+int Point::sum(int k) const { return x + y * k; }
+namespace { int hidden(Point &p, Point &&q) { return p.x - q.y; } }
+class Owner { public: Owner(const Owner &); ~Owner(); long value; };
+__attribute__((noinline)) long own(Owner owner, int k) { return owner.value * k; }
+Owner give(Owner &owner) { return owner; }
+template <typename T> __attribute__((noinline)) T twice(T value) { return value + value; }
+int use(Point &p) { return hidden(p, static_cast<Point &&>(p)) + twice(p.x) + twice((short)p.y); }
+enum class Mode : unsigned char { Off, On = 200 };
+Mode flip(Mode mode) { return mode == Mode::Off ? Mode::On : Mode::Off; }
+}
+"#;
+
+#[test]
+fn of_cpp_what_c_has_is_taken() {
+    for compiler in ["c++", "clang++"] {
+        let flags = ["-c", "-g", "-gdwarf-5", "-O1", "-ffreestanding", "-fno-exceptions", "-w"];
+        let Some((object, _)) = run(compiler, &flags, &[("source.cc", PLUS)]) else { continue };
+        let made = Made::of(&object);
+        made.with(|btf| {
+            for (symbol, expected) in [
+                ("_ZNK4area5Point3sumEi", "int (const struct Point* this, int k)"),
+                ("_ZN4area5twiceIiEET_S1_", "int (int value)"),
+                ("_ZN4area5twiceIsEET_S1_", "short (short value)"),
+                ("_ZN4area3useERNS_5PointE", "int (struct Point* p)"),
+                ("_ZN4area4flipENS_4ModeE", "enum Mode (enum Mode mode)"),
+            ] {
+                let id = made
+                    .id(symbol)
+                    .unwrap_or_else(|| panic!("{compiler} {symbol}: {:?}", made.left_out(symbol)));
+                let text = as_clang(&function(&btf, id)).replace(symbol, "");
+                assert_eq!(text.replace("const this", "this"), expected, "{compiler}");
+            }
+            assert_eq!(body(&btf, definition(&btf, "Mode")), "enum Mode { Off=0 On=200 } 1");
+        });
+        // Clang leaves the definition to the unit that has the constructor.
+        let (give, own) = ("_ZN4area4giveERNS_5OwnerE", "_ZN4area3ownENS_5OwnerEi");
+        if made.left_out(give).is_some_and(|reason| reason.ends_with("Owner is only declared")) {
+            continue;
+        }
+        let reason = "no form for a type: class that may be returned in memory";
+        assert_eq!(made.left_out(give).as_deref(), Some(reason), "{compiler}");
+        made.with(|btf| {
+            let text = as_clang(&function(&btf, made.id(own).unwrap())).replace(own, "");
+            assert_eq!(text, "long (struct Owner* owner, int k)", "{compiler}");
+        });
+    }
 }

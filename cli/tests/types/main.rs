@@ -7,5 +7,11 @@ mod embed;
 mod make;
 mod others;
 mod rust;
-#[allow(dead_code, missing_docs, unreachable_pub, clippy::all, reason = "as it would stand in a kernel")]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    clippy::too_many_arguments,
+    clippy::empty_loop,
+    reason = "as it would stand in a kernel"
+)]
 mod shapes;

@@ -50,7 +50,7 @@ const FUNCTIONS: [(&str, &str); 24] = [
     ("source::largest", "union Option<[u64; 4]> (u64 x)"),
     ("source::Point::method", "u32 (struct Point* self, u32 k)"),
     ("<source::Wrap as source::Act>::act", "u32 (struct Wrap* self)"),
-    ("exported", "u32 (u32 x, struct Both s)"),
+    ("exported", "u32 (u32 x, struct Ends s)"),
 ];
 
 const BODIES: [(&str, &str, &[&str]); 21] = [

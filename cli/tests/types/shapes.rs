@@ -9,6 +9,8 @@ pub struct Point {
 pub struct Wrap(pub u32);
 pub struct Both(pub u32, pub u32);
 #[repr(C)]
+pub struct Ends(pub u32, pub u32);
+#[repr(C)]
 pub struct Raw {
     pub a: u8,
     pub b: u32,
@@ -194,7 +196,7 @@ pub fn largest(x: u64) -> Option<[u64; 4]> {
     if x > 3 { black_box(Some([x, x, x, 1])) } else { None }
 }
 #[unsafe(no_mangle)]
-pub extern "C" fn exported(x: u32, s: Both) -> u32 {
+pub extern "C" fn exported(x: u32, s: Ends) -> u32 {
     black_box(x + s.0)
 }
 impl Point {
