@@ -131,16 +131,20 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
     let start = data[START].load(Ordering::Relaxed) as u64;
     let retvals = call.fregs().return_values().map(|value| value as u64);
     let (func, depth, who) = (ENGINE.function_number(call.func()), call.depth(), who(call.context()));
-    record(&Returned {
-        func,
-        depth,
-        who,
-        start,
-        end,
-        retvals,
-        ret_addr: call.ret_addr(),
-        overrun: call.overrun() as u32,
-    });
+    let Some(ring) = here() else { return };
+    record(
+        ring,
+        &Returned {
+            func,
+            depth,
+            who,
+            start,
+            end,
+            retvals,
+            ret_addr: call.ret_addr(),
+            overrun: call.overrun() as u32,
+        },
+    );
 }
 
 /// A call of the straight path returned. Preemption is off.
@@ -154,16 +158,36 @@ pub(crate) fn straight_call(
     context: Context,
     task: &TaskTrace,
 ) {
-    record(&Returned {
-        func: ENGINE.number_of_state(state),
-        depth,
-        who: who(context),
-        start: call.start,
-        end,
-        retvals,
-        ret_addr: call.ret_addr,
-        overrun: task.overrun() as u32,
-    });
+    let Some(ring) = here() else { return };
+    let (func, who, overrun) = (ENGINE.number_of_state(state), who(context), task.overrun() as u32);
+    let &straight::Call { start, ret_addr, .. } = call;
+    // Twice the same code, so that neither looks whether there is a value.
+    let brief = Brief { func, depth, who, start, end, retval: None };
+    if overrun == 0 && recorded() == Recorded::RETVAL {
+        let _ = ring.call(&Brief { retval: Some(retvals[0]), ..brief });
+        return;
+    }
+    if overrun == 0 && recorded().is_empty() {
+        let _ = ring.call(&brief);
+        return;
+    }
+    straight_call_otherwise(ring, func, depth, who, [start, end], retvals, ret_addr, overrun);
+}
+
+/// The rest of [`straight_call`]. By value, so that the usual way keeps nothing in memory.
+#[expect(clippy::too_many_arguments, reason = "a structure would be filled on the usual way too")]
+#[inline(never)]
+fn straight_call_otherwise(
+    ring: &Ring,
+    func: u32,
+    depth: u32,
+    who: Who,
+    [start, end]: [u64; 2],
+    retvals: [u64; 2],
+    ret_addr: RetAddr,
+    overrun: u32,
+) {
+    record(ring, &Returned { func, depth, who, start, end, retvals, ret_addr, overrun });
 }
 
 /// All that can be recorded of a call.
@@ -180,8 +204,7 @@ struct Returned {
 
 /// Records a call, as far as that is wanted. A refusal is counted.
 #[inline(always)]
-fn record(call: &Returned) {
-    let Some(ring) = here() else { return };
+fn record(ring: &Ring, call: &Returned) {
     let recorded = recorded();
     if recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) || call.overrun != 0 {
         return record_all(ring, recorded, call);

@@ -345,7 +345,7 @@ pub(crate) fn enter<R: Regs>(
     };
     let ret_addr = fregs.return_address();
     let Ok(frame) = task.shadow.push(ret_addr, func, fregs.key()) else {
-        task.overrun.add(context, 1);
+        let _ = task.overrun.fetch_add(1, Ordering::Relaxed);
         return;
     };
     let depth = task.depth.load(Ordering::Relaxed);

@@ -213,8 +213,10 @@ pub struct Returned<'r> {
 pub enum RetvalAt {
     /// It returns nothing: void, `()`, or any type without bytes.
     Nothing,
-    /// It is in x0 and x1, or rax and rdx, a part of it at least; or these have its address.
+    /// It is in x0 and x1, or rax and rdx, or a part of it at least.
     Registers,
+    /// It is in memory whose address is in rax, while that memory is still what it was.
+    Behind,
     /// It is in memory whose address must be kept at the entry: see [`Values::result_address`].
     Memory,
     /// It is in registers that are not kept, or nobody knows where.
@@ -293,9 +295,8 @@ impl<'a> Values<'a> {
         Some(match self.returned(func, ret).1 {
             Place::Nothing => RetvalAt::Nothing,
             Place::Indirect | Place::Given(_) => RetvalAt::Memory,
-            Place::At(Piece::Register(_)) | Place::Pieces { first: Piece::Register(_), .. } => {
-                RetvalAt::Registers
-            }
+            Place::At(Piece::Register(_)) => RetvalAt::Behind,
+            Place::Pieces { first: Piece::Register(_), .. } => RetvalAt::Registers,
             Place::Pieces { second: Some(Piece::Register(_)), .. } => RetvalAt::Registers,
             Place::At(_) | Place::Pieces { .. } | Place::OnStack(_) | Place::Unknown => RetvalAt::Lost,
         })

@@ -8,7 +8,7 @@ use fgraph::values::{Floats, Live, Machine, Memory, Nameless, Names, Typed, Valu
 
 use crate::{lock::IrqLock, machine, platform::Kernel, tracing};
 
-fgraph::type_space!(3 * 1024 * 1024);
+fgraph::type_space!(512 * 1024);
 
 unsafe extern "C" {
     /// Where the linker script ends what cannot be written.

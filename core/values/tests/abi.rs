@@ -142,7 +142,7 @@ fn floating_point_numbers_take_no_general_register() {
         (extended, RetvalAt::Lost, RetvalAt::Lost),
         (mixed, RetvalAt::Registers, RetvalAt::Registers),
         (with_int, RetvalAt::Registers, RetvalAt::Registers),
-        (many, RetvalAt::Registers, RetvalAt::Memory),
+        (many, RetvalAt::Behind, RetvalAt::Memory),
     ] {
         let func = make.function("f", ty, &[]);
         let retval = |machine| Values::new(make.btf(), machine).retval_at(func);

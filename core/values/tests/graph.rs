@@ -57,6 +57,7 @@ fn nothing_and_what_is_not_known_shows_no_value() {
     let double = make.float("double", 8);
     let size = make.int("size_t", 8, NONE);
     let pair = make.fields("pair", 16, &[("a", size, 0), ("b", size, 8)]);
+    let large = make.fields("large", 24, &[("p", pair, 0), ("c", size, 16)]);
     let options = Options::RETVAL | Options::TYPED;
     let (one, two) = (Some(Retval { first: 5, second: None }), Some(Retval { first: 5, second: Some(6) }));
     for (ret, retval, expected) in [
@@ -65,6 +66,8 @@ fn nothing_and_what_is_not_known_shows_no_value() {
         (int, None, "();"),
         (int, one, "(); /* ret=5 */"),
         (pair, two, "(); /* ret={ .a = 0x5, .b = 0x6 } */"),
+        // Memory that is something else by the time it is shown.
+        (large, two, "();"),
         // The second register was not recorded: nobody knows what was in it.
         (pair, one, "(); /* ret={ .a = 0x5, .b = ? } */"),
     ] {

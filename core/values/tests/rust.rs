@@ -340,12 +340,12 @@ fn larger_than_a_register_is_returned_in_memory() {
     pair(&mut make, wides, 16);
     let mixed = make.fields("Mixed", 16, &[("x", double, 0), ("n", size, 8)]);
     pair(&mut make, mixed, 8);
-    use RetvalAt::{Memory as InMemory, Registers};
+    use RetvalAt::{Behind, Memory as InMemory, Registers};
     for (ty, [vectors_x86, vectors_arm], [general_x86, general_arm]) in [
-        (three, [Registers, InMemory], [Registers, InMemory]),
+        (three, [Behind, InMemory], [Behind, InMemory]),
         (two, [Registers, Registers], [Registers, Registers]),
         (wide, [Registers, Registers], [Registers, Registers]),
-        (wides, [Registers, InMemory], [Registers, InMemory]),
+        (wides, [Behind, InMemory], [Behind, InMemory]),
         // Without vectors, rustc makes an aggregate of a pair with a number in it on arm64.
         (mixed, [Registers, Registers], [Registers, InMemory]),
     ] {

@@ -321,6 +321,21 @@ pub fn a_probe_sees_both_ends_of_a_call() -> CaseResult {
     Ok(())
 }
 
+pub fn a_probe_takes_functions_by_words() -> CaseResult {
+    forget_counts();
+    let mut room = [FuncAddr::new(0); 8];
+    let found = fgraph::functions_of_words("*::probes::t[q-s]ee *::probes::sl??py !*::sleepy", &mut room);
+    let refused = |error| Outcome::Failed(alloc::format!("{error}"));
+    let words: Vec<usize> = found.map_err(refused)?.iter().map(|func| func.get()).collect();
+    check_eq!(words, [addr!(tree)], "what the words take");
+    let probe: &'static FtraceFprobe = Box::leak(Box::new(Fprobe::entry(funcs(&words), probe_entry)));
+    probed(fgraph::register_fprobe(probe))?;
+    black_box(tree(black_box(DEPTH)));
+    probed(fgraph::unregister_fprobe(probe))?;
+    check_eq!(ENTRIES[0].load(Relaxed), DEPTH as u64 + 1, "entries");
+    Ok(())
+}
+
 type Profile = Profiler<Kernel, FtraceRegs>;
 
 /// Functions that a profile has room for.

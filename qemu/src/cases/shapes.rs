@@ -7,17 +7,23 @@
 mod c;
 mod rust;
 
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 
 use fgraph::btf::image::ImageError;
-use fgraph::values::{Entered, Returned};
-use fgraph::{EntryCall, FgraphOps, FtraceRegs, Regs, ReturnCall, Want};
+use fgraph::text::{CpuState, Options, Printer};
+use fgraph::trace::Reading;
+use fgraph::tracer::{self, Recorded};
+use fgraph::values::{Entered, Returned, RetvalAt};
+use fgraph::{EntryCall, FgraphOps, Filter, FtraceRegs, Regs, ReturnCall, Want};
 
 use super::probe::{Graph, only};
 use super::{CaseResult, Outcome, check, check_eq};
+use crate::buffers::{self, Key};
 use crate::lock::IrqLock;
+use crate::percpu::MAX_CPUS;
+use crate::tracing::Names;
 use crate::types;
 
 /// A call, and what is shown of it.
@@ -151,7 +157,7 @@ fn all_are_shown(shapes: &[Shape]) -> CaseResult {
         Err(error) => return Err(Outcome::Failed(alloc::format!("{error}"))),
     }
     let funcs: Vec<usize> = shapes.iter().map(|shape| (shape.func)()).collect();
-    let _user = Graph::register(entry, ret, only(&funcs), 0)?;
+    let user = Graph::register(entry, ret, only(&funcs), 0)?;
     let mut wrong = String::new();
     for shape in shapes {
         let before = SHOWN.lock().calls;
@@ -170,6 +176,44 @@ fn all_are_shown(shapes: &[Shape]) -> CaseResult {
         }
     }
     check!(wrong.is_empty(), "shown wrong:{wrong}");
+    drop(user);
+    all_are_in_the_trace(shapes, only(&funcs))
+}
+
+/// Memory for each CPU's records.
+const BUFFER_KB: usize = 64;
+
+/// The return values once more, from the records of function_graph. What was in memory or in vectors is not there.
+fn all_are_in_the_trace(shapes: &[Shape], filter: Filter) -> CaseResult {
+    let before = tracer::recorded();
+    tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND);
+    buffers::make(BUFFER_KB);
+    buffers::switch(true);
+    let ops: &'static FgraphOps = Box::leak(Box::new(tracer::function_graph(filter)));
+    fgraph::register_ftrace_graph(ops)?;
+    for shape in shapes {
+        (shape.call)();
+    }
+    fgraph::unregister_ftrace_graph(ops)?;
+    buffers::switch(false);
+    tracer::set_recorded(before);
+
+    let mut text = String::new();
+    let mut cpus = [const { CpuState::NEW }; MAX_CPUS];
+    let mut printer = Printer::new(Options::RETVAL | Options::TYPED, &mut cpus);
+    buffers::with_trace(Reading::Peek, |trace| {
+        let _ = trace.print(&mut printer, &Key, &Names, &mut text);
+    });
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("();")).collect();
+    check_eq!(lines.len(), shapes.len(), "calls in the trace");
+    for (line, shape) in lines.iter().zip(shapes) {
+        let at = types::with_live(|types, values| {
+            values.retval_at(types.function_at((shape.func)() as u64).unwrap_or(0))
+        });
+        let wanted = if at == Ok(Some(RetvalAt::Registers)) { shape.ret } else { "" };
+        let shown = line.split_once(" /* ret=").and_then(|(_, ret)| ret.strip_suffix(" */")).unwrap_or("");
+        check!(is_like(shown, wanted), "{}: `{line}` in the trace instead of `{wanted}`", shape.name);
+    }
     Ok(())
 }
 
