@@ -269,3 +269,146 @@ impl Writer<'_> {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fgraph::btf::{Btf, Kind, Sections};
+
+    use super::super::types::{Composite, Identity, Member};
+    use super::*;
+
+    fn int(types: &mut Types, name: &str, size: u32) -> TypeId {
+        let name = types.text(name);
+        types.add(Type::Int { name, size, encoding: 0 })
+    }
+
+    fn identity(types: &mut Types, name: &str, scope: &str) -> Identity {
+        Identity { is_union: false, name: types.text(name), scope: types.text(scope) }
+    }
+
+    fn composite(identity: Identity, size: u32, members: &[(Text, TypeId, u32, u8)]) -> Type {
+        let members = members.iter().map(|(name, of, bit_offset, bit_size)| Member {
+            name: *name,
+            of: *of,
+            bit_offset: *bit_offset,
+            bit_size: *bit_size,
+        });
+        Type::Composite(Composite { identity, size, members: members.collect(), tags: Vec::new() })
+    }
+
+    fn function(types: &mut Types, name: &str, parameter: TypeId) -> Function {
+        let parameters = vec![Parameter { name: types.text("p"), of: parameter }];
+        let prototype = types.add(Type::Prototype { returns: VOID, parameters });
+        Function { name: types.text(name), is_global: false, prototype, tags: Vec::new() }
+    }
+
+    /// What the first parameter of each function points to.
+    fn pointees(bytes: &[u8], ids: &[u32]) -> Vec<String> {
+        let sections = Sections::parse(bytes).unwrap();
+        let mut words = vec![[0; 4]; sections.count().unwrap().words()];
+        let btf = Btf::index(sections, &mut words).unwrap();
+        let pointee = |id: &u32| {
+            let Kind::Func { proto, .. } = btf.get(*id).unwrap().kind else { panic!("{id}") };
+            let Kind::FuncProto { params, .. } = btf.get(proto).unwrap().kind else { panic!("{proto}") };
+            let Kind::Ptr(to) = btf.get(params.get(0).unwrap().ty).unwrap().kind else {
+                panic!("no pointer")
+            };
+            let to = btf.get(to).unwrap();
+            match to.kind {
+                Kind::Struct { size, members } => format!("{} {size} {}", to.name, members.len()),
+                Kind::Fwd { union } => format!("{} declared {union}", to.name),
+                other => panic!("{other:?}"),
+            }
+        };
+        ids.iter().map(pointee).collect()
+    }
+
+    #[test]
+    fn names_become_their_only_definition_or_stay_names() {
+        let mut types = Types::default();
+        let word = int(&mut types, "word", 8);
+        let field = types.text("field");
+        let mut functions = Vec::new();
+        for (name, sizes) in [("one", &[8][..]), ("none", &[]), ("two", &[8, 16])] {
+            let identity = identity(&mut types, name, "");
+            let of = types.add(Type::Named(identity));
+            let pointer = types.add(Type::Pointer { to: of });
+            functions.push(function(&mut types, name, pointer));
+            for size in sizes {
+                types.add(composite(identity, *size, &[(field, word, 0, 0)]));
+            }
+        }
+        let (bytes, ids) = write(&mut types, &functions).unwrap();
+        assert_eq!(pointees(&bytes, &ids), ["one 8 1", "none declared false", "two declared false"]);
+    }
+
+    #[test]
+    fn the_same_name_in_another_namespace_is_another_type() {
+        let mut types = Types::default();
+        let word = int(&mut types, "word", 8);
+        let field = types.text("field");
+        let mut functions = Vec::new();
+        for (scope, size) in [("a", 8), ("b", 16)] {
+            let identity = identity(&mut types, "same", scope);
+            types.add(composite(identity, size, &[(field, word, 0, 0)]));
+            let of = types.add(Type::Named(identity));
+            let pointer = types.add(Type::Pointer { to: of });
+            functions.push(function(&mut types, scope, pointer));
+        }
+        let (bytes, ids) = write(&mut types, &functions).unwrap();
+        assert_eq!(pointees(&bytes, &ids), ["same 8 1", "same 16 1"]);
+    }
+
+    #[test]
+    fn a_struct_that_points_to_itself_is_written_once() {
+        let mut types = Types::default();
+        let identity = identity(&mut types, "list", "");
+        let named = types.add(Type::Named(identity));
+        let pointer = types.add(Type::Pointer { to: named });
+        let (next, prev) = (types.text("next"), types.text("prev"));
+        types.add(composite(identity, 16, &[(next, pointer, 0, 0), (prev, pointer, 64, 0)]));
+        let functions = [function(&mut types, "f", pointer), function(&mut types, "g", pointer)];
+        let (bytes, ids) = write(&mut types, &functions).unwrap();
+        assert_eq!(pointees(&bytes, &ids), ["list 16 2"; 2]);
+        // Pointer, struct, prototype; two functions.
+        assert_eq!(Sections::parse(&bytes).unwrap().count().unwrap().types, 5);
+    }
+
+    #[test]
+    fn what_no_function_needs_is_not_written() {
+        let mut types = Types::default();
+        int(&mut types, "unused", 4);
+        types.text("unused too");
+        let (bytes, ids) = write(&mut types, &[]).unwrap();
+        assert!(ids.is_empty());
+        assert_eq!(bytes.len(), HEADER_LEN as usize + 1, "a header and an empty name");
+        assert!(Sections::parse(&bytes).is_ok());
+    }
+
+    #[test]
+    fn more_than_the_format_counts_is_an_error() {
+        let mut types = Types::default();
+        let word = int(&mut types, "word", 4);
+        let name = types.text("x");
+        let parameter = Parameter { name, of: word };
+        let with = |types: &mut Types, count| {
+            let parameters = vec![parameter.clone(); count];
+            let prototype = types.add(Type::Prototype { returns: VOID, parameters });
+            write(types, &[Function { name, is_global: true, prototype, tags: Vec::new() }]).map(|_| ())
+        };
+        assert_eq!(with(&mut types, 65535), Ok(()));
+        assert_eq!(with(&mut types, 65536), Err(TooMuch("parameters", 65536)));
+        for (bit_size, at, fits) in [(3, (1 << 24) - 8, true), (3, 1 << 24, false), (0, 1 << 24, true)] {
+            let mut types = Types::default();
+            let word = int(&mut types, "word", 4);
+            let (first, last) = (types.text("first"), types.text("last"));
+            let identity = identity(&mut types, "large", "");
+            let of =
+                types.add(composite(identity, 1 << 22, &[(first, word, 0, bit_size), (last, word, at, 0)]));
+            let pointer = types.add(Type::Pointer { to: of });
+            let function = function(&mut types, "f", pointer);
+            let written = write(&mut types, &[function]);
+            assert_eq!(written.is_ok(), fits, "{bit_size} {at}");
+        }
+    }
+}

@@ -15,6 +15,11 @@ use crate::btf::types::{Composite, Identity, Member, Parameter, Qualifier, Text,
 /// How deep types may nest by value or by pointers to pointers.
 const DEPTH: u32 = 200;
 
+/// How many fields, values or parameters BTF can count.
+const MAX_PARTS: usize = u16::MAX as usize;
+/// Where the last field can be in a struct with bitfields: their sizes take the upper bits of the number.
+const MAX_OFFSET_WITH_BITFIELDS: u32 = (1 << 24) - 1;
+
 /// Encodings of an integer, as BTF has them.
 const SIGNED: u8 = 1;
 const CHAR: u8 = 2;
@@ -264,6 +269,7 @@ impl<'u, 'd> Converter<'u, 'd> {
             };
             parameters.push(Parameter { name: Text(0), of });
         }
+        fits("parameters", parameters.len())?;
         Ok(Type::Prototype { returns, parameters })
     }
 
@@ -291,6 +297,7 @@ impl<'u, 'd> Converter<'u, 'd> {
                 values.push((self.name(at, &child), value.unwrap_or(0)));
             }
         }
+        fits("values of an enum", values.len())?;
         is_signed = values.iter().any(|value| value.1 < 0) && !(size == 8 && !is_signed && of != VOID);
         Ok(Type::Enum { name, size: size as u32, is_signed, values })
     }
@@ -411,8 +418,18 @@ impl<'u, 'd> Converter<'u, 'd> {
             composite.members.push(Member { name, of, bit_offset, bit_size });
         }
         composite.members.sort_by_key(|member| member.bit_offset);
-        Ok(())
+        let has_bits = composite.members.iter().any(|member| member.bit_size != 0);
+        let last = composite.members.last().map_or(0, |member| member.bit_offset);
+        if has_bits && last > MAX_OFFSET_WITH_BITFIELDS {
+            return Err(Reason::Type(format!("struct with bitfields and a field at bit {last}")));
+        }
+        fits("fields", composite.members.len())
     }
+}
+
+/// Whether BTF can count so many.
+pub(crate) fn fits(what: &str, count: usize) -> Result<(), Reason> {
+    if count <= MAX_PARTS { Ok(()) } else { Err(Reason::Type(format!("{count} {what}"))) }
 }
 
 /// Bytes from the start of the struct.

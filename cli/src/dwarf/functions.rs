@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use gimli::{AttributeValue, DwAt, UnitOffset};
 
-use super::convert::{Class, Converter};
+use super::convert::{Class, Converter, fits};
 use super::place::{Piece, Place, Places, is_site};
 use super::rust::Repr;
 use super::signature::{Convention, Returned, contradicts, expected, returned};
@@ -260,6 +260,8 @@ impl<'d> Reader<'_, 'd, '_> {
         if has_more {
             parameters.push(Parameter { name: Text(0), of: VOID });
         }
+
+        fits("parameters", parameters.len())?;
 
         let short = self.name(&origins, &[gimli::DW_AT_name]);
         let linkage = self.name(&origins, &LINKAGE_NAMES);

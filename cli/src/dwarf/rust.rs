@@ -3,7 +3,7 @@
 use gimli::AttributeValue;
 
 use super::Reason;
-use super::convert::Converter;
+use super::convert::{Converter, fits};
 use super::units::{Die, Entry, number};
 use crate::btf::types::{Composite, Member, Type, TypeId};
 
@@ -174,6 +174,7 @@ impl<'d> Converter<'_, 'd> {
                 }
             }
         }
+        fits("variants", of.members.len())?;
         let repr = self.enum_repr(&of, discriminant, has_default);
         Ok(self.add_rust(of, repr))
     }
