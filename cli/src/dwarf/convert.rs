@@ -342,13 +342,14 @@ impl<'u, 'd> Converter<'u, 'd> {
             .and_then(|size| u32::try_from(size).ok())
             .ok_or(Reason::Type("struct without a size, or of 4 GiB".into()))?;
         let mut composite = Composite { identity, size, members: Vec::new(), tags: Vec::new() };
+        let align = number(entry, gimli::DW_AT_alignment);
         if let Some((part, part_entry)) = variants {
             let (part, part_entry) = (*part, part_entry.clone());
-            return self.variants(part, &part_entry, composite);
+            return self.variants(part, &part_entry, composite, align);
         }
         self.members(&mut composite, &children)?;
         if language == Language::Rust {
-            return Ok(self.finish_rust(composite));
+            return Ok(self.finish_rust(composite, align));
         }
         let class = if language == Language::Cpp { self.class(entry, &composite, &children) } else { None };
         let id = self.types.add(Type::Composite(composite));

@@ -43,6 +43,18 @@ pub(crate) enum Repr {
     Aggregate,
 }
 
+impl Repr {
+    /// The same for a type of that alignment: a pair is one only if nothing else, be it without bytes, asks for more than its halves.
+    fn aligned(self, align: Option<u64>) -> Self {
+        match (self, align) {
+            (Self::Pair(a, _, b), Some(align)) if align != u64::from(a.size().max(b.size())) => {
+                Self::Aggregate
+            }
+            _ => self,
+        }
+    }
+}
+
 /// A pair of that size: nothing packed and nothing over-aligned.
 fn pair(a: Scalar, offset: u32, b: Scalar, size: u32) -> Repr {
     let end = (offset + b.size()).next_multiple_of(a.size().max(b.size()));
@@ -98,8 +110,8 @@ impl<'d> Converter<'_, 'd> {
     }
 
     /// Adds a struct or union of Rust, with what has to be said about it.
-    pub(crate) fn finish_rust(&mut self, mut of: Composite) -> TypeId {
-        let repr = self.struct_repr(&of);
+    pub(crate) fn finish_rust(&mut self, mut of: Composite, align: Option<u64>) -> TypeId {
+        let repr = self.struct_repr(&of).aligned(align);
         let names: Vec<_> = of.members.iter().map(|member| self.types.str(member.name)).collect();
         if names == ["data_ptr", "length"] {
             let what = pointee_name(self.types.str(of.identity.name));
@@ -132,6 +144,7 @@ impl<'d> Converter<'_, 'd> {
         part: Die,
         entry: &Entry<'d>,
         mut of: Composite,
+        align: Option<u64>,
     ) -> Result<TypeId, Reason> {
         of.identity.is_union = true;
         let mut discriminant = None;
@@ -175,7 +188,7 @@ impl<'d> Converter<'_, 'd> {
             }
         }
         fits("variants", of.members.len())?;
-        let repr = self.enum_repr(&of, discriminant, has_default);
+        let repr = self.enum_repr(&of, discriminant, has_default).aligned(align);
         Ok(self.add_rust(of, repr))
     }
 

@@ -38,13 +38,20 @@ union word join(union word w) { w.number *= 9; return w; }
 struct node *walk(struct node *n) { return n->next; }
 const int *look(const char *const restrict s, volatile int *p) { return (const int *)p; }
 unsigned bits(struct flags *f, struct iphdr *ip, struct outer *o, struct matrix *m) { return f->b + ip->version + o->kind + m->cells[1][2]; }
+long late(int a, int b, int c, int d, int e, struct point p, int f) { return p.y * f + p.x + e; }
+long later(int a, int b, int c, int d, int e, int f, int g, struct point p, int h) { return p.y * h + p.x + g; }
+struct empty { int none[0]; int one[1]; };
+int last(struct empty *e) { return e->one[0]; }
 double real(float f) { return f; }
 int (*choose(int n))(int, int) { return add; }
 static __attribute__((noinline)) int inner(int a, long b) { return a + b; }
 int call_inner(int a) { return inner(a, a * 3l) * 2; }
 "#;
 
-const FUNCTIONS: [(&str, &str); 23] = [
+const FUNCTIONS: [(&str, &str); 26] = [
+    ("late", "long int late(int a, int b, int c, int d, int e, struct point p, int f)"),
+    ("later", "long int later(int a, int b, int c, int d, int e, int f, int g, struct point p, int h)"),
+    ("last", "int last(struct empty* e)"),
     ("nothing", "void nothing()"),
     ("many", "void many(const char* format, ...)"),
     ("add", "int add(int a, int b)"),
@@ -64,13 +71,18 @@ const FUNCTIONS: [(&str, &str); 23] = [
     ("walk", "struct node* walk(struct node* n)"),
     ("look", "const int* look(const char* const restrict s, volatile int* p)"),
     ("bits", "unsigned int bits(struct flags* f, struct iphdr* ip, struct outer* o, struct matrix* m)"),
-    ("real", "double real(float f)"),
+    ("real", "long late(int a, int b, int c, int d, int e, struct point p, int f) { return p.y * f + p.x + e; }
+long later(int a, int b, int c, int d, int e, int f, int g, struct point p, int h) { return p.y * h + p.x + g; }
+struct empty { int none[0]; int one[1]; };
+int last(struct empty *e) { return e->one[0]; }
+double real(float f)"),
     ("choose", "int (int, int)* choose(int n)"),
     ("inner", "int inner(int a, long int b)"),
     ("call_inner", "int call_inner(int a)"),
 ];
 
-const BODIES: [(&str, &str); 11] = [
+const BODIES: [(&str, &str); 12] = [
+    ("empty", "struct empty { 0 int[0] none; 0 int[1] one; } 4"),
     ("point", "struct point { 0 int x; 64 long int y; } 16"),
     ("color", "enum color { RED=0 GREEN=5 BLUE=6 } 4"),
     ("sign", "enum sign { LESS=-1 EQUAL=0 MORE=1 } 4"),
@@ -233,6 +245,7 @@ fn changed_signatures_are_never_those_of_the_source() {
     for compiler in COMPILERS {
         let Some(object) = c(compiler, &["-g", "-O2"], CLONES) else { continue };
         let made = Made::of(&object);
+        assert!(made.report.changed > 0 || compiler == "clang", "{compiler}: {}", made.report);
         let clones: Vec<_> = made.functions.iter().filter(|(symbol, _)| symbol.contains('.')).collect();
         if compiler == "clang" {
             made.with(|btf| {

@@ -261,3 +261,33 @@ fn variants_are_those_of_real_values() {
         check!("Single": Single; Single::Only(9) => "Only");
     });
 }
+
+/// Where LLVM knows all callers of a function, it hands the address of the memory for the return value over as any argument.
+#[test]
+fn large_values_of_local_functions_are_where_the_first_argument_says() {
+    let source = "#![no_std]
+        use core::hint::black_box;
+        #[inline(never)] fn local(x: u64, y: &u64) -> [u64; 4] { black_box(x); black_box([x, *y, 3, 4]) }
+        #[inline(never)] pub fn public(x: u64, y: &u64) -> [u64; 4] { black_box(x); black_box([x, *y, 3, 5]) }
+        #[unsafe(no_mangle)] pub extern \"C\" fn run(x: u64) -> u64 { local(x, &x)[0] + local(x + 1, &x)[3] + public(x, &x)[2] }";
+    for target in TARGETS {
+        let flags = ["--target", target, "-g", "-O"];
+        let Some((object, llvm)) = rust(&flags, source).zip(rust_as_llvm(&flags, source)) else { continue };
+        let made = Made::of(&object);
+        let tags_of = |path: &str| {
+            let found = made.functions.iter().find(|(symbol, _)| Demangled(symbol).to_string() == path);
+            made.with(|btf| tags(&btf, found.unwrap_or_else(|| panic!("{target}: {path}")).1))
+        };
+        assert_eq!(tags_of("source::public"), ["fgraph:abi=rust"], "{target}");
+        let local = llvm.lines().find(|line| line.starts_with("define internal") && line.contains("local"));
+        let Some(local) = local else { panic!("{target}: no local function") };
+        let is_moved = target.starts_with("aarch64") && !local.contains("sret(");
+        let expected: &[&str] = match target.starts_with("x86_64") {
+            true => &["fgraph:abi=rust", "fgraph:ret=e0"],
+            false if is_moved => &["fgraph:abi=rust", "fgraph:ret=e0", "0:fgraph:loc=r1", "1:fgraph:loc=r2"],
+            false => &["fgraph:abi=rust"],
+        };
+        assert_eq!(tags_of("source::local"), expected, "{target}: {local}");
+        println!("{target}: {}", if is_moved { "moved" } else { "in its own register, or the first" });
+    }
+}

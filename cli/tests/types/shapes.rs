@@ -56,6 +56,14 @@ pub enum Never {}
 pub enum Single {
     Only(u32),
 }
+#[repr(align(8))]
+pub struct Aligned(pub u32, pub u32);
+pub struct Nothing;
+pub enum WithNothing {
+    A(Nothing, u32),
+    B(u32, [u64; 0]),
+    C,
+}
 pub trait Act {
     fn act(&self) -> u32;
 }
@@ -204,4 +212,18 @@ impl Point {
     pub fn method(&self, k: u32) -> u32 {
         black_box(self.x + k)
     }
+}
+
+#[inline(never)]
+pub fn with_nothing(x: u32) -> (Nothing, WithNothing) {
+    (Nothing, if x > 3 { black_box(WithNothing::A(Nothing, x)) } else { black_box(WithNothing::B(x, [])) })
+}
+
+#[inline(never)]
+pub fn aligned(x: u32) -> Aligned {
+    black_box(Aligned(x, 2))
+}
+#[inline(never)]
+pub fn with_unit(x: u32) -> Result<(Nothing, u32), ((), u32)> {
+    if black_box(x) > 3 { Ok((Nothing, x)) } else { Err(((), 3)) }
 }
