@@ -64,6 +64,10 @@ pub enum WithNothing {
     B(u32, [u64; 0]),
     C,
 }
+pub enum Half {
+    A(Nothing, u32),
+    B((), u32),
+}
 pub trait Act {
     fn act(&self) -> u32;
 }
@@ -226,4 +230,9 @@ pub fn aligned(x: u32) -> Aligned {
 #[inline(never)]
 pub fn with_unit(x: u32) -> Result<(Nothing, u32), ((), u32)> {
     if black_box(x) > 3 { Ok((Nothing, x)) } else { Err(((), 3)) }
+}
+
+#[inline(never)]
+pub fn half(x: u32) -> Half {
+    if x > 3 { black_box(Half::A(Nothing, x)) } else { black_box(Half::B((), x)) }
 }
