@@ -19,7 +19,7 @@ use core::iter::Peekable;
 
 use crate::platform::Context;
 
-pub use function::{function_header, function_line};
+pub use function::{function_header, function_line, trace_header};
 use page::{Opening, Page, decimal_digits, lossy};
 
 pub(crate) use page::write_time;

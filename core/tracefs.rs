@@ -17,6 +17,7 @@ mod error;
 mod log;
 mod options;
 mod read;
+pub mod recording;
 pub mod tracing;
 mod tree;
 mod value;
