@@ -223,6 +223,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
 
     /// The number that a function has in records, by its entry or its site: [`NO_FUNC`](crate::wire::NO_FUNC) if it cannot be
     /// traced. From a callback, whose section keeps modules' tables from being forgotten.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracers ask"))]
     pub(crate) fn function_number(&self, func: FuncAddr) -> u32 {
         self.sites.number_of::<M>(func)
     }

@@ -25,14 +25,16 @@ pub(crate) const FRAME_WORDS: usize = crate::frame::FRAME_WORDS + 1 + DATA_WORDS
 /// What the header of the data has in a frame of this path, beside what [`DataHeader`] keeps there.
 const MARK: u64 = 1 << 63;
 
-/// The switch. The assembly reads both words.
+/// The switch. The assembly reads its words.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Straight {
     /// The control word of a sealed frame that the tracer wants, without its distance; 0 while there is no straight path.
-    control: AtomicU64,
+    pub(crate) control: AtomicU64,
     /// The header of the tracer's data, marked. Meaningless while there is no straight path.
-    header: AtomicU64,
+    pub(crate) header: AtomicU64,
+    /// What `control` is, or was last: for who has seen that it is not 0 and had no register to keep it in.
+    pub(crate) sealed: AtomicU64,
 }
 
 // The arm64 assembly loads both words as a pair.
@@ -41,11 +43,8 @@ const_assert_eq!(KEY - FUNC, FUNC - RET);
 
 impl Straight {
     pub(crate) const fn new() -> Self {
-        Self { control: AtomicU64::new(0), header: AtomicU64::new(0) }
+        Self { control: AtomicU64::new(0), header: AtomicU64::new(0), sealed: AtomicU64::new(0) }
     }
-
-    /// From here to the header.
-    pub(crate) const HEADER: usize = offset_of!(Self, header);
 
     /// No straight path from now on. Any context.
     pub(crate) fn off(&self) {
@@ -61,6 +60,7 @@ impl Straight {
         let control = Control { distance: 0, state: State::Sealed, want, stamp };
         // An entry on another CPU may see this and still the header of an earlier slot. Its return goes the other way then, where that
         // user's data is not the tracer's, so the call is not recorded; and it comes back.
+        self.sealed.store(control.encode(), Ordering::Relaxed);
         let _ = self.control.swap(control.encode(), Ordering::AcqRel);
     }
 

@@ -2,6 +2,8 @@
 
 use core::arch::global_asm;
 
+use memoffset::offset_of;
+
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::offsets as shadow;
@@ -115,7 +117,8 @@ global_asm!(
     frame_time = const shadow::FRAME_TIME,
     straight_words = const shadow::STRAIGHT_WORDS,
     straight = const Engine::<Bound, Live>::STRAIGHT,
-    straight_header = const Engine::<Bound, Live>::STRAIGHT + Straight::HEADER,
+    straight_sealed = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, sealed),
+    straight_header = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, header),
     engine = sym ENGINE,
     straight_leave = sym fgraph_straight_leave,
     entry_handler = sym fgraph_entry_handler,

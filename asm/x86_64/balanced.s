@@ -80,7 +80,7 @@
     # From here on interrupts push above. One that came before may have left a live frame here.
     mov [rsi + FGRAPH_FRAME_CONTROL], rax
     inc dword ptr [rcx + FGRAPH_TASK_DEPTH]
-    mov rdi, [rip + {engine} + {straight}]
+    mov rdi, [rip + {engine} + {straight_sealed}] # not 0, whatever became of the switch since
     or rdi, rax
     mov rax, [rsp + 40]
     mov [rsi + FGRAPH_FRAME_RET], rax

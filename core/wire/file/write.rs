@@ -1,8 +1,8 @@
 //! Writing a trace. Task context: the sink may take its time, and nothing waits for it.
 
 use super::{
-    CpuTotals, End, FileError, Function, FunctionFlags, Head, Kind, MAX_NAME, MAX_PAYLOAD, MarkName, Meta,
-    TaskName,
+    CRC_32, CpuTotals, End, FileError, Function, FunctionFlags, Head, Kind, MAX_NAME, MAX_PAYLOAD, MarkName,
+    Meta, TaskName,
 };
 
 /// Bytes of small things that are collected for a chunk.
@@ -121,7 +121,7 @@ impl<'s> Writer<'s> {
             return Err(FileError::Page(words.len()));
         }
         self.flush();
-        let mut sum = crc32fast::Hasher::new();
+        let mut sum = CRC_32.digest();
         words.iter().for_each(|word| sum.update(&word.to_le_bytes()));
         self.head(Kind::Page, words.len() * 8, sum.finalize());
         for part in words.chunks(ROOM / 8) {

@@ -46,8 +46,8 @@ pub fn recursion_beyond_the_shadow_stack_is_counted() -> CaseResult {
 }
 
 unsafe extern "C" {
-    fn case_tail_first(n: usize) -> usize;
-    fn case_tail_second(n: usize) -> usize;
+    pub(super) fn case_tail_first(n: usize) -> usize;
+    pub(super) fn case_tail_second(n: usize) -> usize;
     fn case_jump_save(body: extern "C" fn(usize), n: usize) -> usize;
     fn case_jump_back(value: usize) -> !;
 }
@@ -60,10 +60,13 @@ unsafe extern "C" {
 core::arch::global_asm!(
     ".pushsection .text.case_tail, \"ax\", @progbits",
     ".balign 16",
+    // Two NOPs of the sled before the function.
+    "2: nop",
+    "nop",
     ".globl case_tail_first",
     ".type case_tail_first, %function",
     "case_tail_first:",
-    "2: nop",
+    "nop",
     "nop",
     "add x0, x0, #1",
     "b case_tail_second",
@@ -120,10 +123,12 @@ core::arch::global_asm!(
 core::arch::global_asm!(
     ".pushsection .text.case_tail, \"ax\", @progbits",
     ".balign 16",
+    // 16 bytes of NOPs before the function, and one NOP of two.
+    "2: .fill 16, 1, 0x90",
     ".globl case_tail_first",
     ".type case_tail_first, @function",
     "case_tail_first:",
-    "2: .byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+    ".byte 0x66, 0x90",
     "add rdi, 1",
     "jmp case_tail_second",
     ".size case_tail_first, . - case_tail_first",

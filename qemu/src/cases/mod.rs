@@ -13,6 +13,7 @@ mod probes;
 mod registers;
 mod selftest;
 mod storm;
+mod straight;
 mod tasks;
 mod text;
 mod toggle;
@@ -98,6 +99,10 @@ const CASES: &[Case] = &[
         registers::stack_arguments_and_wide_results_come_through,
     ),
     ("vector_registers_come_through", registers::vector_registers_come_through),
+    ("registers_come_through_the_tracer", registers::registers_come_through_the_tracer),
+    ("the_tracer_records_every_call", straight::the_tracer_records_every_call),
+    ("the_tracer_records_tail_calls", straight::the_tracer_records_tail_calls),
+    ("the_tracer_drops_what_a_jump_left", straight::the_tracer_drops_what_a_jump_left),
     ("recursion_beyond_the_shadow_stack_is_counted", depth::recursion_beyond_the_shadow_stack_is_counted),
     ("tail_calls_close_both_frames", depth::tail_calls_close_both_frames),
     ("a_long_jump_leaves_its_frames_behind", depth::a_long_jump_leaves_its_frames_behind),
@@ -123,8 +128,11 @@ const CASES: &[Case] = &[
     ("sleep_is_left_out_of_a_profile", probes::sleep_is_left_out_of_a_profile),
     ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),
     ("trampolines_switch_under_load", toggle::trampolines_switch_under_load),
+    ("the_tracer_misses_no_call_while_others_come", toggle::the_tracer_misses_no_call_while_others_come),
+    ("the_tracer_comes_and_goes_under_load", toggle::the_tracer_comes_and_goes_under_load),
     ("everything_is_traced_at_once", toggle::everything_is_traced_at_once),
     ("unwind", unwind::every_walk_shows_who_called_whom),
+    ("every_walk_is_right_under_the_tracer", unwind::every_walk_is_right_under_the_tracer),
     ("a_module_is_traced_while_it_is_loaded", modules::a_module_is_traced_while_it_is_loaded),
     ("a_module_leaves_no_set_behind", modules::a_module_leaves_no_set_behind),
     ("modules_come_and_go_under_load", modules::modules_come_and_go_under_load),

@@ -161,6 +161,13 @@ impl Graph {
         Ok(Self(ops))
     }
 
+    /// Registers the function_graph tracer.
+    pub fn tracing(filter: Filter) -> Result<Self, Error> {
+        let ops: &'static FgraphOps = Box::leak(Box::new(fgraph::tracer::function_graph(filter)));
+        fgraph::register_ftrace_graph(ops)?;
+        Ok(Self(ops))
+    }
+
     /// Registers a graph user that notes everything in `probe`.
     pub fn probing(probe: &'static Probe, filter: Filter) -> Result<Self, Error> {
         Self::register(graph_entry, graph_return, filter, probe.word())

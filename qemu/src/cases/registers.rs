@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use fgraph::{FtraceOps, FtraceRegs, FuncAddr, OpsFlags, Regs, RetAddr, Saved};
 
 use super::probe::{Graph, Op, Probe, addr, clobber_scratch, note_entry, only};
+use super::straight::{Recorded, tracer_records};
 use super::{CaseResult, check, check_eq};
 
 #[cfg(target_arch = "aarch64")]
@@ -24,6 +25,14 @@ struct Io {
     after: [usize; machine::COUNT],
 }
 
+/// The traced function of one layout.
+#[derive(Clone, Copy)]
+struct Callee {
+    /// Loads the registers from the block, calls it, and writes to the block what it comes back with.
+    through: unsafe extern "C" fn(*mut Io),
+    func: usize,
+}
+
 /// Where the callee finds the block, with no register free to point to it.
 #[unsafe(no_mangle)]
 static CASE_REGISTERS_IO: AtomicPtr<Io> = AtomicPtr::new(core::ptr::null_mut());
@@ -32,12 +41,12 @@ fn pattern(round: usize) -> [usize; machine::COUNT] {
     core::array::from_fn(|n| (0x0101_0101_0101_0101 * (n + 1)) ^ (round << 56) | 0xf000_0000_0000_0000)
 }
 
-fn run_once() -> CaseResult {
+fn run_once(callee: Callee) -> CaseResult {
     let zero = [0; machine::COUNT];
     let mut io = Io { before: pattern(1), at_entry: zero, at_return: pattern(2), after: zero };
     CASE_REGISTERS_IO.store(&mut io, Relaxed);
     // SAFETY: the routine keeps the calling convention, and the block lives until it returns; the callee is the only other user.
-    unsafe { machine::case_registers(&mut io) };
+    unsafe { (callee.through)(&mut io) };
     for n in 0..machine::COUNT {
         check_eq!(io.at_entry[n], io.before[n], machine::NAMES[n]);
         // What the callee may change, it has changed; the rest it left alone.
@@ -48,11 +57,14 @@ fn run_once() -> CaseResult {
 }
 
 fn run(flags: OpsFlags, with_return: bool) -> CaseResult {
-    through(machine::callee(), run_once, flags, with_return)
+    for callee in machine::callees() {
+        through(callee.func, || run_once(callee), flags, with_return)?;
+    }
+    Ok(())
 }
 
 /// Runs `once`, which calls `callee` once and compares: untraced, traced in the way that is asked for, untraced again.
-fn through(callee: usize, once: fn() -> CaseResult, flags: OpsFlags, with_return: bool) -> CaseResult {
+fn through(callee: usize, once: impl Fn() -> CaseResult, flags: OpsFlags, with_return: bool) -> CaseResult {
     once()?;
     let probe = Probe::new();
     let filter = only(&[callee]);
@@ -89,6 +101,17 @@ pub fn registers_come_through_regs_and_return() -> CaseResult {
     run(OpsFlags::SAVE_REGS, true)
 }
 
+pub fn registers_come_through_the_tracer() -> CaseResult {
+    for callee in machine::callees() {
+        run_once(callee)?;
+        let calls = tracer_records(&[callee.func], || run_once(callee))?;
+        let expected = Recorded { func: callee.func, depth: 0, retval: Some(pattern(2)[0] as u64) };
+        check_eq!(calls, [expected], "what was recorded");
+        run_once(callee)?;
+    }
+    Ok(())
+}
+
 /// What [`compare_callee_saved`] found: the first register that was wrong, plus one; or that the flavour was.
 static WRONG: AtomicUsize = AtomicUsize::new(0);
 const WRONG_FLAVOUR: usize = usize::MAX;
@@ -109,10 +132,9 @@ fn compare_callee_saved(_ip: FuncAddr, _parent_ip: RetAddr, _ops: &FtraceOps, fr
 
 pub fn the_regs_flavour_shows_every_register() -> CaseResult {
     WRONG.store(0, Relaxed);
-    {
-        let filter = only(&[machine::callee()]);
-        let _op = Op::register(compare_callee_saved, OpsFlags::SAVE_REGS, filter, 0)?;
-        run_once()?;
+    for callee in machine::callees() {
+        let _op = Op::register(compare_callee_saved, OpsFlags::SAVE_REGS, only(&[callee.func]), 0)?;
+        run_once(callee)?;
     }
     let wrong = WRONG.load(Relaxed);
     check!(wrong != WRONG_FLAVOUR, "the args trampoline was used");
@@ -217,7 +239,7 @@ pub fn vector_registers_come_through() -> CaseResult {
 
 #[cfg(target_arch = "aarch64")]
 mod arm64 {
-    use super::{FtraceRegs, Io};
+    use super::{Callee, FtraceRegs, Io};
     use core::mem::offset_of;
 
     #[cfg(target_feature = "neon")]
@@ -253,12 +275,21 @@ mod arm64 {
     }
 
     unsafe extern "C" {
-        pub fn case_registers(io: *mut Io);
+        fn case_registers(io: *mut Io);
         fn case_registers_callee();
+        fn case_registers_prefixed(io: *mut Io);
+        fn case_registers_prefixed_callee();
     }
 
-    pub fn callee() -> usize {
-        case_registers_callee as *const () as usize
+    /// What calls the function of each layout, and that function.
+    pub fn callees() -> [Callee; 2] {
+        [
+            Callee { through: case_registers, func: case_registers_callee as *const () as usize },
+            Callee {
+                through: case_registers_prefixed,
+                func: case_registers_prefixed_callee as *const () as usize,
+            },
+        ]
     }
 
     core::arch::global_asm!(
@@ -288,9 +319,10 @@ mod arm64 {
         ".endm",
         ".pushsection .text.case_registers, \"ax\", @progbits",
         ".balign 16",
-        // case_registers(io): x0 = io
-        ".globl case_registers",
-        "case_registers:",
+        // NAME(io): x0 = io. Calls the callee of the name.
+        ".macro case_calls name, callee",
+        ".globl \\name",
+        "\\name:",
         "stp x29, x30, [sp, #-112]!",
         "stp x19, x20, [sp, #16]",
         "stp x21, x22, [sp, #32]",
@@ -301,7 +333,7 @@ mod arm64 {
         "add x16, x0, #{before}",
         "case_all ldr, ldp, 0",
         "case_rest ldr, ldp, 0",
-        "bl case_registers_callee",
+        "bl \\callee",
         "case_io",
         "add x16, x16, #{after}",
         "case_all str, stp, 0",
@@ -314,13 +346,11 @@ mod arm64 {
         "ldr x18, [sp, #96]",
         "ldp x29, x30, [sp], #112",
         "ret",
-        // The traced function, with the sled a compiler would have made.
-        ".balign 16",
-        ".globl case_registers_callee",
-        ".type case_registers_callee, %function",
-        "case_registers_callee:",
-        "2: nop",
-        "nop",
+        ".endm",
+        "case_calls case_registers, case_registers_callee",
+        "case_calls case_registers_prefixed, case_registers_prefixed_callee",
+        // The traced function.
+        ".macro case_body",
         "case_io",
         "add x16, x16, #{at_entry}",
         "case_all str, stp, 0",
@@ -329,15 +359,37 @@ mod arm64 {
         "add x16, x16, #{at_return}",
         "case_all ldr, ldp, 0",
         "ret",
+        ".endm",
+        // With the sleds a compiler would have made, of both layouts.
+        ".balign 16",
+        ".globl case_registers_callee",
+        ".type case_registers_callee, %function",
+        "case_registers_callee:",
+        "2: nop",
+        "nop",
+        "case_body",
         ".size case_registers_callee, . - case_registers_callee",
+        ".balign 16",
+        "3: nop",
+        "nop",
+        ".globl case_registers_prefixed_callee",
+        ".type case_registers_prefixed_callee, %function",
+        "case_registers_prefixed_callee:",
+        "nop",
+        "nop",
+        "case_body",
+        ".size case_registers_prefixed_callee, . - case_registers_prefixed_callee",
         ".popsection",
         ".pushsection __patchable_function_entries, \"awo\", @progbits, .text.case_registers",
         ".balign 8",
         ".quad 2b",
+        ".quad 3b",
         ".popsection",
         ".purgem case_all",
         ".purgem case_rest",
         ".purgem case_io",
+        ".purgem case_calls",
+        ".purgem case_body",
         before = const offset_of!(Io, before),
         at_entry = const offset_of!(Io, at_entry),
         at_return = const offset_of!(Io, at_return),
@@ -347,7 +399,7 @@ mod arm64 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{FtraceRegs, Io};
+    use super::{Callee, FtraceRegs, Io};
     use crate::cases::{CaseResult, Outcome};
     use core::mem::offset_of;
 
@@ -375,12 +427,21 @@ mod x86_64 {
     }
 
     unsafe extern "C" {
-        pub fn case_registers(io: *mut Io);
+        fn case_registers(io: *mut Io);
         fn case_registers_callee();
+        fn case_registers_prefixed(io: *mut Io);
+        fn case_registers_prefixed_callee();
     }
 
-    pub fn callee() -> usize {
-        case_registers_callee as *const () as usize
+    /// What calls the function of each layout, and that function.
+    pub fn callees() -> [Callee; 2] {
+        [
+            Callee { through: case_registers, func: case_registers_callee as *const () as usize },
+            Callee {
+                through: case_registers_prefixed,
+                func: case_registers_prefixed_callee as *const () as usize,
+            },
+        ]
     }
 
     core::arch::global_asm!(
@@ -420,9 +481,10 @@ mod x86_64 {
         ".endm",
         ".pushsection .text.case_registers, \"ax\", @progbits",
         ".balign 16",
-        // case_registers(io): rdi = io
-        ".globl case_registers",
-        "case_registers:",
+        // NAME(io): rdi = io. Calls the callee of the name.
+        ".macro case_calls name, callee",
+        ".globl \\name",
+        "\\name:",
         "push rbp",
         "push rbx",
         "push r12",
@@ -433,7 +495,7 @@ mod x86_64 {
         "mov r11, rdi",
         "case_load {before}",
         "case_load_rest {before}",
-        "call case_registers_callee",
+        "call \\callee",
         "mov r11, qword ptr [rip + CASE_REGISTERS_IO]",
         "case_store {after}",
         "add rsp, 8",
@@ -444,22 +506,40 @@ mod x86_64 {
         "pop rbx",
         "pop rbp",
         "ret",
-        // The traced function, with the sled a compiler would have made.
+        ".endm",
+        "case_calls case_registers, case_registers_callee",
+        "case_calls case_registers_prefixed, case_registers_prefixed_callee",
+        // The traced function.
+        ".macro case_body",
+        "mov r11, qword ptr [rip + CASE_REGISTERS_IO]",
+        "case_store {at_entry}",
+        "case_load {at_return}",
+        "ret",
+        ".endm",
+        // With the sleds a compiler would have made, of both layouts.
         ".balign 16",
         ".globl case_registers_callee",
         ".type case_registers_callee, @function",
         "case_registers_callee:",
         "2: .byte 0x0f, 0x1f, 0x44, 0x00, 0x08",
-        "mov r11, qword ptr [rip + CASE_REGISTERS_IO]",
-        "case_store {at_entry}",
-        "case_load {at_return}",
-        "ret",
+        "case_body",
         ".size case_registers_callee, . - case_registers_callee",
+        ".balign 16",
+        "3: .fill 16, 1, 0x90",
+        ".globl case_registers_prefixed_callee",
+        ".type case_registers_prefixed_callee, @function",
+        "case_registers_prefixed_callee:",
+        ".byte 0x66, 0x90",
+        "case_body",
+        ".size case_registers_prefixed_callee, . - case_registers_prefixed_callee",
         ".popsection",
         ".pushsection __patchable_function_entries, \"awo\", @progbits, .text.case_registers",
         ".balign 8",
         ".quad 2b",
+        ".quad 3b",
         ".popsection",
+        ".purgem case_calls",
+        ".purgem case_body",
         ".purgem case_store",
         ".purgem case_load",
         ".purgem case_load_rest",

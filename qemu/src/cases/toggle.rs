@@ -10,7 +10,7 @@ use super::load::{self, both, outer};
 use super::probe::{Graph, Op, Probe, note_entry};
 use super::{CaseResult, check, check_eq};
 use crate::{
-    machine,
+    buffers, machine,
     sched::{self, Task},
     start,
 };
@@ -61,6 +61,61 @@ pub fn tracing_toggles_under_load() -> CaseResult {
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     let hooked: u64 = tasks.iter().map(|task| task.trace_block().stats().calls).sum();
     check_eq!(hooked, entries, "hooked calls");
+    Ok(())
+}
+
+/// Records that the CPUs' buffers were given, and those of them that they refused.
+fn recorded() -> (u64, u64) {
+    buffers::all()
+        .map(fgraph::ring::Buffer::counts)
+        .fold((0, 0), |(records, refused), counts| (records + counts.records, refused + counts.refused))
+}
+
+pub fn the_tracer_misses_no_call_while_others_come() -> CaseResult {
+    buffers::make(16);
+    buffers::switch(true);
+    let probe = Probe::new();
+    // Alone it takes the straight path, beside another user the general one, and calls return through both.
+    let tracer = Graph::tracing(both())?;
+    let done = under_load(|| {
+        let alone = recorded().0 + 3;
+        while recorded().0 < alone {
+            sched::yield_now();
+        }
+        let _user = Graph::probing(probe, both())?;
+        let target = probe.entries.load(Relaxed) + 3;
+        while probe.entries.load(Relaxed) < target {
+            sched::yield_now();
+        }
+        Ok(())
+    });
+    drop(tracer);
+    buffers::switch(false);
+    done?;
+    check_eq!(recorded(), (2 * load::calls(), 0), "records, refused ones");
+    check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
+    Ok(())
+}
+
+pub fn the_tracer_comes_and_goes_under_load() -> CaseResult {
+    buffers::make(16);
+    buffers::switch(true);
+    let done = under_load(|| {
+        let _tracer = Graph::tracing(both())?;
+        let target = recorded().0 + 3;
+        while recorded().0 < target {
+            sched::yield_now();
+        }
+        Ok(())
+    });
+    buffers::switch(false);
+    let tasks = done?;
+    check_eq!(fgraph::stats().patched, 0, "patched sites left");
+    let (records, refused) = recorded();
+    let hooked: u64 = tasks.iter().map(|task| task.trace_block().stats().calls).sum();
+    check_eq!(refused, 0, "refused records");
+    // A call that returns when the tracer is gone already is not recorded.
+    check!((3 * toggles()..=hooked).contains(&records), "{records} records of {hooked} hooked calls");
     Ok(())
 }
 
