@@ -50,6 +50,8 @@ enum Place<'a> {
 pub struct Reader<'a> {
     buffer: &'a Buffer,
     place: Place<'a>,
+    /// What is written from here on is not read.
+    until: u64,
     /// Copied words, good ones only.
     copy: &'a mut [u64],
     /// Which of them have not been read yet.
@@ -69,9 +71,11 @@ impl Buffer {
         Reader::new(self, Place::Own(floor), copy)
     }
 
-    /// A reader that leaves everything where it is, and passes over what was consumed.
+    /// A reader that leaves everything where it is, and passes over what was consumed. It ends at what is there now, so that who is
+    /// recorded himself comes to an end too.
     pub fn peek_rest<'a>(&'a self, copy: &'a mut [u64]) -> Result<Reader<'a>, RingError> {
-        Reader::new(self, Place::Own(self.rest()), copy)
+        let until = self.writer.commit.load(Acquire);
+        Ok(Reader { until, ..Reader::new(self, Place::Own(self.rest()), copy)? })
     }
 
     /// Where what was neither forgotten nor consumed begins; a consumer that is at it right now does not count.
@@ -173,7 +177,7 @@ impl<'a> Reader<'a> {
         if copy.len() < buffer.page_len() {
             return Err(RingError::Room(copy.len()));
         }
-        Ok(Self { buffer, place, copy, have: 0..0 })
+        Ok(Self { buffer, place, until: u64::MAX, copy, have: 0..0 })
     }
 
     /// Ends the reading, and gives the room back.
@@ -253,7 +257,7 @@ impl<'a> Reader<'a> {
             if cursor.position < floor.position {
                 *cursor = floor;
             }
-            let commit = buffer.writer.commit.load(Acquire);
+            let commit = buffer.writer.commit.load(Acquire).min(self.until);
             let oldest = buffer.page_range().start << buffer.page_log2;
             cursor.position = cursor.position.max(oldest);
             if cursor.position >= commit {

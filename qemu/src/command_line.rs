@@ -3,6 +3,7 @@
 //! | word | what is run |
 //! | --- | --- |
 //! | `demo` | the demo, as without any word |
+//! | `shell` | a shell on the serial line, with the tracer's files |
 //! | `test` | all boot tests |
 //! | `case=NAME` | the boot tests of that name |
 //! | `long` | nothing of its own: boot tests take many more samples where they take any |
@@ -21,6 +22,8 @@ use crate::{cases, crash::Crash};
 pub enum Command<'a> {
     /// The demo.
     Demo,
+    /// The shell.
+    Shell,
     /// All boot tests.
     Test,
     /// The boot tests of this name.
@@ -86,6 +89,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
 fn parse_word(word: &str) -> Result<Command<'_>, Error<'_>> {
     Ok(match (word, word.split_once('=')) {
         ("demo", _) => Command::Demo,
+        ("shell", _) => Command::Shell,
         ("test", _) => Command::Test,
         ("bench", _) => Command::Bench,
         ("selfcheck", _) => Command::SelfCheck,

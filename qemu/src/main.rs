@@ -60,11 +60,15 @@ mod sched;
 #[cfg(target_os = "none")]
 mod selfcheck;
 #[cfg(target_os = "none")]
+mod shell;
+#[cfg(target_os = "none")]
 mod smp;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
 mod task;
+#[cfg(target_os = "none")]
+mod tracefs;
 #[cfg(target_os = "none")]
 mod tracing;
 #[cfg(target_os = "none")]

@@ -9,6 +9,7 @@
 //! | `per_cpu() -> &'static PerCpu` | the block of the CPU this runs on. Only meaningful while the caller cannot migrate |
 //! | `current() -> &'static Task` | the running task, read in one instruction, so that a migration cannot tear it |
 //! | `console_write(&[u8])` | writes bytes to the serial line, polling; usable from any context, panic included |
+//! | `console_read() -> Option<u8>` | the next byte that came in on the serial line, if there is one; for one task |
 //! | `exit(Exit) -> !` | leaves QEMU with the exit code that `Exit` stands for: 33, 35 or 37. Comes from any context, and again if leaving itself traps |
 //! | `command_line(&mut [u8]) -> usize` | copies the kernel command line without the kernel's own file name, returns its length |
 //! | `irqs_off() -> IrqState`, `irqs_restore(IrqState)`, `irqs_on()`, `irqs_enabled() -> bool` | the interrupt mask of this CPU; `IrqState` is `Copy`. Those that change it are compiler barriers |

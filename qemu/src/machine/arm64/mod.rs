@@ -36,7 +36,7 @@ pub use gic::{nmi_self, send_ipi, send_nmi, stop_others};
 pub use guard::{Keys, PTR_AUTH, a_branch_to_no_pad_faults, guards, has_landing_pads, is_signed, sign};
 pub use host::{command_line, exit};
 pub use memory::{readable, text_alias, text_range};
-pub use serial::console_write;
+pub use serial::{console_read, console_write};
 pub use switch::{prepare_stack, stopped_at, switch};
 pub use trap::{TrapFrame, interrupted};
 

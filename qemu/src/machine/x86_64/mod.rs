@@ -29,7 +29,7 @@ pub use cpus::start_cpus;
 pub use guard::{Keys, PTR_AUTH, guards, has_landing_pads};
 pub use host::{command_line, cpus_present, exit};
 pub use memory::{readable, text_alias, text_range};
-pub use serial::console_write;
+pub use serial::{console_read, console_write};
 pub use switch::{prepare_stack, stopped_at, switch};
 pub use trap::set_breakpoint_hook;
 pub use trap::{TrapFrame, interrupted};
