@@ -42,6 +42,8 @@ mod crash;
 #[cfg(target_os = "none")]
 mod demo;
 #[cfg(target_os = "none")]
+mod export;
+#[cfg(target_os = "none")]
 mod heap;
 #[cfg(target_os = "none")]
 mod lock;

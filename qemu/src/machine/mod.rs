@@ -16,6 +16,8 @@
 //! | `wait_for_interrupt()` | sleeps until an interrupt is due, and not at all if one is; called and returns with interrupts off, may let them in meanwhile |
 //! | `relax()` | what a CPU does between two looks at what another one must change |
 //! | `clock_ns() -> u64` | monotonic nanoseconds since boot, one register read and one multiplication, no lock |
+//! | `clock_rate() -> (u64, u64)` | what the clock counts: the counter at its 0, and counts a second |
+//! | `HostFile` | a file of the host: `create(&str) -> Option<HostFile>`, `write(&[u8]) -> bool`; the path is the machine's affair |
 //! | `timer_start(hz: u32)` | starts the periodic interrupt of this CPU: [`crate::context::irq_enter`], acknowledge, [`crate::sched::tick`], [`crate::context::irq_exit`] as the last thing, which may switch tasks |
 //! | `timer_stop()` | ends it on this CPU, until the next `timer_start` |
 //! | `timer_set_hz(hz: u32)` | changes its rate, on every CPU; task context, interrupts on |
