@@ -87,6 +87,7 @@ help: ## this list
 		qemu-test-ARCH 'boot tests; CASE=NAME for one of them' \
 		shell-test-ARCH 'commands typed into the shell' \
 		trace-test-ARCH 'the trace that the demo leaves' \
+		crash-test-ARCH 'what the kernel says when it crashes' \
 		selfcheck-ARCH "the kernel's check of itself, without the tracer"
 	@printf '\nARCH is one of: %s\n' '$(ARCHES)'
 
@@ -125,7 +126,7 @@ $(BOOTS:%=kernel-%): kernel-%: setup-rust
 # --- Tests ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test test-long
-test: host-test test-live $(BOOTS:%=qemu-test-%) $(call each,shell-test) $(call each,trace-test) ## all tests: host, live, boot on both machines
+test: host-test test-live $(BOOTS:%=qemu-test-%) $(call each,shell-test) $(call each,trace-test) $(call each,crash-test) ## all tests: host, live, boot on both machines
 test-long: export FGRAPH_STORM := $(STORM)
 test-long: boot_test_words += long
 test-long: BOOT_TIMEOUT := 1500
@@ -162,9 +163,12 @@ $(call each,qemu-test): qemu-test-%: setup-qemu-% kernel-%
 qemu-test-arm64-vectors: setup-qemu-arm64 kernel-arm64-vectors
 	scripts/step --tests boot-arm64-vectors qemu/run arm64 $(call kernel,arm64-vectors) $(BOOT_TIMEOUT) $(boot_test_words)
 
-.PHONY: $(call each,shell-test) $(call each,trace-test)
+.PHONY: $(call each,shell-test) $(call each,trace-test) $(call each,crash-test)
 $(call each,shell-test): shell-test-%: setup-qemu-% kernel-%
 	scripts/step --tests shell-$* qemu/shell-test $* $(call kernel,$*) $(BOOT_TIMEOUT)
+
+$(call each,crash-test): crash-test-%: setup-qemu-% kernel-%
+	scripts/step --tests crash-$* qemu/crash-test $* $(call kernel,$*) $(BOOT_TIMEOUT)
 
 # The host tool is there: it put the names into the kernel.
 $(call each,trace-test): trace-test-%: setup-qemu-% kernel-%

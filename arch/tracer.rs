@@ -4,6 +4,9 @@
 //! A call is recorded once, when it returns; it keeps the time of its entry on the shadow stack until then. What has not returned is
 //! not in the buffers.
 
+use core::cell::UnsafeCell;
+use core::fmt;
+
 use crate::addr::{FuncAddr, RetAddr};
 use crate::arch::FtraceRegs;
 use crate::arch::live::{Bound, ENGINE};
@@ -18,9 +21,12 @@ use crate::ring::{Brief, Ring};
 use crate::shadow::MAX_DATA_WORDS;
 use crate::site::StateWord;
 use crate::straight;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::task::TaskTrace;
+use crate::text::Resolve;
+use crate::trace::write_latest;
 pub use crate::tracefs::recording::Recorded;
+use crate::wire::tree::{Key, Node};
 use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, Mark, Record, Who};
 
 /// The most CPUs that are recorded; what others do is lost, and counted nowhere.
@@ -87,6 +93,33 @@ pub fn numbered_function(number: u32) -> Option<FuncAddr> {
 fn now() -> u64 {
     if Bound::counts_time() { tramp::counter() } else { Bound::clock_ns() }
 }
+
+/// The most calls that [`write_latest_calls`] shows of a CPU.
+pub const LATEST_CALLS: usize = 32;
+
+/// Writes the last calls of each CPU, at most [`LATEST_CALLS`]: for a panic handler. Takes no lock and allocates nothing; key and names must
+/// do as well. Any context, once: a second one, from a panic on top, writes nothing.
+///
+/// # Errors
+/// What `out` refuses.
+pub fn write_latest_calls(key: &dyn Key, names: &dyn Resolve, out: &mut dyn fmt::Write) -> fmt::Result {
+    static NODES: LatestNodes = LatestNodes(UnsafeCell::new([Node::EMPTY; LATEST_CALLS]));
+    static USED: AtomicBool = AtomicBool::new(false);
+
+    if USED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    // SAFETY: only who was the first to set the flag, which is never taken back, comes here.
+    let nodes = unsafe { &mut *NODES.0.get() };
+    let mut buffers = RINGS.iter().filter_map(Ring::buffer);
+    buffers.try_for_each(|buffer| write_latest(buffer, nodes, key, names, out))
+}
+
+/// A panic handler has no stack to spare.
+struct LatestNodes(UnsafeCell<[Node; LATEST_CALLS]>);
+
+// SAFETY: who may use it is settled by a flag beside it.
+unsafe impl Sync for LatestNodes {}
 
 /// Records a mark of a user's own on this CPU, with the first [`MAX_DATA`] words of `data`. `false` if it was refused, or nothing is
 /// recorded. Any context.

@@ -47,6 +47,7 @@ use crate::wire::{Record, Who};
 
 mod buffer;
 mod figures;
+mod latest;
 mod read;
 mod write;
 

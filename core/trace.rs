@@ -269,5 +269,9 @@ impl<'t, 'm> Trace<'t, 'm> {
     }
 }
 
+mod latest;
+
+pub use latest::write_latest;
+
 #[cfg(test)]
 mod tests;

@@ -136,7 +136,7 @@ impl Buffer {
     }
 
     /// If a page has not been entered again: then what was loaded of it before is good.
-    fn is_there(&self, page: u64) -> bool {
+    pub(super) fn is_there(&self, page: u64) -> bool {
         // Against the release fence behind the store to `entered`.
         fence(Acquire);
         interrupt_point();

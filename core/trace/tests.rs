@@ -11,7 +11,7 @@ use crate::testing::{Random, keep, keep_all, storm};
 use crate::text::{CpuState, Kind, NoNames, Options, Task};
 use crate::wire::{Call, Hit, Mark, Record, Who};
 
-struct Plain;
+pub(super) struct Plain;
 
 impl Key for Plain {
     fn addr(&self, func: u32) -> usize {
@@ -25,7 +25,7 @@ impl Key for Plain {
     }
 }
 
-fn buffer(cpu: u16, words: usize) -> (&'static Ring, &'static Buffer) {
+pub(super) fn buffer(cpu: u16, words: usize) -> (&'static Ring, &'static Buffer) {
     let words = keep_all((0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
     let buffer = Buffer::new(cpu, words, Buffer::MIN_PAGE_WORDS, Mode::Overwrite).expect("it fits");
     let (ring, buffer): (&Ring, &Buffer) = (keep(Ring::new()), keep(buffer));
@@ -49,7 +49,7 @@ impl Memory {
     }
 }
 
-const WHO: Who = Who { task: 1, context: Context::Task };
+pub(super) const WHO: Who = Who { task: 1, context: Context::Task };
 
 #[test]
 fn cpus_come_in_the_order_of_time_and_nothing_is_missing() {

@@ -92,7 +92,7 @@ pub fn print_unlocked(args: fmt::Arguments<'_>) {
 
 /// The serial line. All three methods are written out, because provided ones would be compiled into traced
 /// text.
-struct Serial;
+pub struct Serial;
 
 impl Write for Serial {
     #[unsafe(link_section = ".text.notrace")]
