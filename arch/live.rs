@@ -347,6 +347,16 @@ pub fn word_candidates(word: &str, each: impl FnMut(Candidate<'_>)) -> Result<()
     ENGINE.word_candidates(word, each)
 }
 
+/// The functions that words take now, in ascending order, each once: for a probe, whose functions are a list
+/// ([`Fprobe`]). The words are those of [`ftrace_set_filter_words`], written to an empty set; but none can wait for a module. The
+/// addresses stand at the start of `room`. Task context; takes the tracer's lock.
+///
+/// # Errors
+/// What is wrong with a word; [`Cause::NoRoom`](crate::words::Cause::NoRoom) at the word that takes more than there is room for.
+pub fn functions_of_words<'r>(text: &str, room: &'r mut [FuncAddr]) -> Result<&'r [FuncAddr], WordError> {
+    ENGINE.functions_of_words(text, room)
+}
+
 /// Shows a list of functions (`available_filter_functions`, `enabled_functions`, ...). `out` is called under the tracer's lock, and
 /// must not ask the tracer for anything.
 ///

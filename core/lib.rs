@@ -107,7 +107,7 @@ pub use arch::live::{
     fgraph_set_filter_words, fgraph_show_filter_words, ftrace_graph_func, ftrace_kill, ftrace_location,
     ftrace_modify_direct, ftrace_read_filter_words, ftrace_resume_address, ftrace_set_enabled,
     ftrace_set_filter, ftrace_set_filter_words, ftrace_show_filter_words, ftrace_synchronize,
-    ftrace_text_reserved, functions, hooks, init, is_dead, read_list, register_fprobe,
+    ftrace_text_reserved, functions, functions_of_words, hooks, init, is_dead, read_list, register_fprobe,
     register_ftrace_function, register_ftrace_graph, remove_module, ret_addr, show_list, stack_walk, stats,
     trampoline_range, unregister_fprobe, unregister_ftrace_function, unregister_ftrace_graph,
     word_candidates,

@@ -18,6 +18,7 @@ use crate::users::{Mask, SCRATCH, User};
 use crate::words::waiting::{Draft, SetId, Waiting};
 use crate::words::{Cause, Desk, LONGEST_WAITING, MAX_WAITING, Marker, Mode, ModuleNames, WordError};
 
+mod list;
 #[cfg(all(test, feature = "symbols"))]
 mod model;
 pub(super) mod read;

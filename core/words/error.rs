@@ -43,6 +43,15 @@ pub enum Cause {
         /// Bytes that there is room for.
         max: usize,
     },
+    /// The functions are wanted now, and its module is not there.
+    NotThere,
+    /// It takes more functions than there is room for.
+    NoRoom {
+        /// How many there is room for.
+        room: usize,
+        /// How many more there would be.
+        more: usize,
+    },
     /// The functions are there, and cannot have this user. The column is that of the word that takes them.
     Engine(Error),
 }
@@ -72,6 +81,10 @@ impl fmt::Display for Cause {
             }
             Self::WaitingTooLong { len, max } => {
                 write!(f, "a word that waits for its module may have {max} bytes, and this has {len}")
+            }
+            Self::NotThere => f.write_str("the module is not there, and a list waits for none"),
+            Self::NoRoom { room, more } => {
+                write!(f, "there is room for {room} functions, and not for {more} more")
             }
             Self::Engine(error) => error.fmt(f),
         }

@@ -4,6 +4,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 use super::world::{FILES, MODULES, Row, World, file_number, pieces, user};
+use crate::addr::FuncAddr;
 use crate::engine::image::{Target, for_both_machines};
 use crate::engine::{Error, SetChange, WhichSet};
 use crate::filter::Filter;
@@ -81,6 +82,25 @@ fn words_take_what_they_name<T: Target>() {
             "{text}"
         );
         assert_eq!(world.engine.stats().patched, expected.len(), "{text}");
+        let mut room = [FuncAddr::new(0); 32];
+        let listed = world.engine.functions_of_words(text, &mut room).map(<[FuncAddr]>::to_vec);
+        let mut members: Vec<_> = world.addrs(set).unwrap().into_iter().map(FuncAddr::new).collect();
+        members.sort_unstable();
+        assert_eq!(listed, Ok(members), "{text}");
+        if let Some(less) = expected.len().checked_sub(1) {
+            let refused = world.engine.functions_of_words(text, &mut room[..less]).map(<[FuncAddr]>::len);
+            let cause = refused.expect_err("there is one more").cause;
+            assert!(matches!(cause, Cause::NoRoom { room, more: 1.. } if room == less), "{text}: {cause}");
+        }
+    }
+    for (text, column, cause) in [
+        ("vfs_write f:mod:xfs", 10, Cause::NotThere),
+        ("vfs_write:traceon", 10, Cause::Command),
+        ("1 vfs_nothing", 2, Cause::Select(SelectError::NoFunction { column: 2 })),
+    ] {
+        let mut room = [FuncAddr::new(0); 32];
+        let refused = world.engine.functions_of_words(text, &mut room).map(<[FuncAddr]>::len);
+        assert_eq!(refused.map_err(|error| (error.column, error.cause)), Err((column, cause)), "{text}");
     }
     assert_eq!(world.write(set, "ext4_read *", Mode::Replace), Ok(()));
     assert_eq!(world.members(set), None);

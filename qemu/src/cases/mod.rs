@@ -125,6 +125,7 @@ const CASES: &[Case] = &[
     ("a_slot_changes_hands_while_calls_sleep", probes::a_slot_changes_hands_while_calls_sleep),
     ("calls_that_a_jump_left_are_told", probes::calls_that_a_jump_left_are_told),
     ("a_probe_sees_both_ends_of_a_call", probes::a_probe_sees_both_ends_of_a_call),
+    ("a_probe_takes_functions_by_words", probes::a_probe_takes_functions_by_words),
     ("the_profiler_counts_every_call", probes::the_profiler_counts_every_call),
     ("sleep_is_left_out_of_a_profile", probes::sleep_is_left_out_of_a_profile),
     ("tracing_toggles_under_load", toggle::tracing_toggles_under_load),

@@ -19,6 +19,8 @@ mod machine;
 #[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
+mod records;
+#[cfg(target_os = "linux")]
 mod runner;
 #[cfg(target_os = "linux")]
 mod selftest;

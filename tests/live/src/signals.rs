@@ -77,13 +77,22 @@ extern "C" fn handler(signal: libc::c_int) {
     }
 }
 
+/// Where handlers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// On top of what they interrupt.
+    Same,
+    /// On one that [`use_own_stack`] gives a thread; what Rust's library gives it is too small.
+    Own,
+}
+
 /// Lets interrupts call `body`, which may call traced functions.
-pub fn handle(body: fn()) {
+pub fn handle(body: fn(), stack: Stack) {
     set_hook(&BODY, Some(body));
     // SAFETY: all zeros are a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
-    action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    action.sa_flags = libc::SA_RESTART | if stack == Stack::Own { libc::SA_ONSTACK } else { 0 };
     // SAFETY: the handler uses only what a handler may. While the second signal is handled, the first does not come.
     let done = unsafe {
         let first = libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());

@@ -71,6 +71,13 @@ impl User {
         Self::graph(log::entry, log::ret, filter)
     }
 
+    /// Registers the function_graph tracer.
+    pub fn tracing(filter: Filter) -> Self {
+        let graph = Box::leak(Box::new(fgraph::tracer::function_graph(filter)));
+        fgraph::register_ftrace_graph(graph).expect("a new user can be registered");
+        Self::Graph(graph)
+    }
+
     /// Registers a graph user that wants no return.
     pub fn uninterested(filter: Filter) -> Self {
         Self::graph(log::no_entry, log::count_return, filter)

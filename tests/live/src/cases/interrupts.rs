@@ -8,8 +8,9 @@ use fgraph::{Context, Filter};
 use crate::log;
 use crate::machine;
 use crate::process::{self, Thread};
+use crate::records;
 use crate::runner;
-use crate::signals::{self, HANDLED};
+use crate::signals::{self, HANDLED, Stack};
 use crate::users::{User, addr, assert_settled, only};
 use crate::work::{self, ROUND_CALLS, fib, fib_calls, fib_result};
 
@@ -41,16 +42,50 @@ fn walk() {
     WALKED.fetch_add(newest_first, Relaxed);
 }
 
-fn signals_are_traced_on_top(own_stack: bool) {
+/// Who is told of calls while interrupts come.
+#[derive(Clone, Copy)]
+enum Told {
+    /// A user of entries, and one of the graph.
+    Users,
+    /// The function_graph tracer alone, whose entries and returns are the trampolines' own.
+    Tracer,
+}
+
+impl Told {
+    /// Registers them.
+    fn register(self) -> Vec<User> {
+        let filter = only(&work::funcs());
+        match self {
+            Self::Users => {
+                vec![User::op(log::count_op, fgraph::OpsFlags::SAVE_REGS, filter), User::counting(filter)]
+            }
+            Self::Tracer => {
+                records::open();
+                vec![User::tracing(filter)]
+            }
+        }
+    }
+
+    /// They were told of so many calls, all of which returned.
+    fn check(self, calls: usize) {
+        match self {
+            Self::Users => {
+                let told = [&log::OPS, &log::ENTRIES, &log::RETURNS].map(|count| count.load(Relaxed));
+                assert_eq!(told, [calls; 3]);
+            }
+            Self::Tracer => assert_eq!(records::count(), calls as u64),
+        }
+    }
+}
+
+fn signals_are_traced_on_top(stack: Stack, told: Told) {
     process::init().expect("the sites are good");
-    let filter = only(&work::funcs());
     let right = work::round();
-    let _op = User::op(log::count_op, fgraph::OpsFlags::SAVE_REGS, filter);
-    let _graph = User::counting(filter);
-    if own_stack {
+    let _users = told.register();
+    if stack == Stack::Own {
         signals::use_own_stack();
     }
-    signals::handle(interrupt);
+    signals::handle(interrupt, stack);
     let thread = Thread::current().expect("this thread is traced");
     signals::storm(thread, 15_000 * runner::storm());
     let mut rounds = 0;
@@ -64,17 +99,20 @@ fn signals_are_traced_on_top(own_stack: bool) {
     assert_eq!((WRONG.load(Relaxed), stats.recursed, stats.overrun), (0, 0, 0), "{stats:?}");
     let calls = rounds * ROUND_CALLS + HANDLED.load(Relaxed) * fib_calls(4);
     assert_eq!(stats.calls as usize, calls, "after {rounds} rounds");
-    let told = [&log::OPS, &log::ENTRIES, &log::RETURNS].map(|count| count.load(Relaxed));
-    assert_eq!(told, [calls; 3]);
+    told.check(calls);
     assert!(WALKED.load(Relaxed) > HANDLED.load(Relaxed), "interrupts came where nothing was under way");
 }
 
 pub fn signals_on_the_same_stack_are_traced_on_top() {
-    signals_are_traced_on_top(false);
+    signals_are_traced_on_top(Stack::Same, Told::Users);
 }
 
 pub fn signals_on_a_stack_of_their_own_are_traced_on_top() {
-    signals_are_traced_on_top(true);
+    signals_are_traced_on_top(Stack::Own, Told::Users);
+}
+
+pub fn signals_are_recorded_by_the_tracer_alone() {
+    signals_are_traced_on_top(Stack::Same, Told::Tracer);
 }
 
 extern "C" fn stepped_body() {
@@ -83,34 +121,57 @@ extern "C" fn stepped_body() {
 }
 
 static STEPS: AtomicUsize = AtomicUsize::new(0);
+static INTERRUPTS: AtomicUsize = AtomicUsize::new(0);
 
 #[unsafe(link_section = ".text.notrace")]
-fn step(_ip: usize) {
-    STEPS.fetch_add(1, Relaxed);
-    if let Some(thread) = Thread::current() {
+fn step(_ip: usize, _sp: usize) {
+    let step = STEPS.fetch_add(1, Relaxed);
+    if step % EVERY.load(Relaxed) == PHASE.load(Relaxed)
+        && let Some(thread) = Thread::current()
+    {
+        INTERRUPTS.fetch_add(1, Relaxed);
         thread.interrupted(Context::Irq, interrupt);
     }
 }
 
-pub fn an_interrupt_after_every_instruction_disturbs_nothing() {
+/// Which steps an interrupt follows.
+static EVERY: AtomicUsize = AtomicUsize::new(1);
+static PHASE: AtomicUsize = AtomicUsize::new(0);
+
+/// Interrupts come after every `every`th step, in as many runs as there are: after each step once. A short storm leaves runs out.
+fn interrupted_at_every_step(told: Told, every: usize) {
     if !machine::CAN_STEP {
         runner::skip("no single steps on this machine");
     }
     process::init().expect("the sites are good");
-    let filter = only(&work::funcs());
-    let _op = User::op(log::count_op, fgraph::OpsFlags::SAVE_REGS, filter);
-    let _graph = User::counting(filter);
-    machine::stepped(stepped_body, step);
+    let _users = told.register();
+    EVERY.store(every, Relaxed);
+    let left_out = if every == 1 { 1 } else { 20_usize.div_ceil(runner::storm()) };
+    for phase in (0..every).step_by(left_out) {
+        PHASE.store(phase, Relaxed);
+        STEPS.store(0, Relaxed);
+        machine::stepped(stepped_body, step);
+        let steps = STEPS.load(Relaxed);
+        assert!(steps > 1000, "{steps} steps");
+    }
 
     let thread = Thread::current().expect("this thread is traced");
     assert_settled(thread);
-    let (steps, stats) = (STEPS.load(Relaxed), thread.trace.stats());
+    let (interrupts, stats) = (INTERRUPTS.load(Relaxed), thread.trace.stats());
     assert_eq!((WRONG.load(Relaxed), stats.recursed, stats.overrun), (0, 0, 0), "{stats:?}");
-    let calls = fib_calls(3) + 2 + steps * fib_calls(4);
-    assert_eq!(stats.calls as usize, calls, "after {steps} steps");
-    let told = [&log::OPS, &log::ENTRIES, &log::RETURNS].map(|count| count.load(Relaxed));
-    assert_eq!(told, [calls; 3]);
-    assert!(steps > 1000, "{steps} steps");
+    let runs = every.div_ceil(left_out);
+    let calls = runs * (fib_calls(3) + 2) + interrupts * fib_calls(4);
+    assert_eq!(stats.calls as usize, calls, "after {interrupts} interrupts");
+    told.check(calls);
+}
+
+pub fn an_interrupt_after_every_instruction_disturbs_nothing() {
+    interrupted_at_every_step(Told::Users, 1);
+}
+
+pub fn an_interrupt_after_every_instruction_is_recorded_by_the_tracer_alone() {
+    // A record that is being made begins again when others were made meanwhile, so there must be some time between interrupts.
+    interrupted_at_every_step(Told::Tracer, 1009);
 }
 
 /// Ordinary code, the library's generics that it is made of included.
@@ -129,7 +190,7 @@ pub fn everything_at_once_can_be_traced() {
     process::init().expect("the sites are good");
     let right = ordinary(black_box(300));
     signals::use_own_stack();
-    signals::handle(interrupt_anywhere);
+    signals::handle(interrupt_anywhere, Stack::Own);
     let thread = Thread::current().expect("this thread is traced");
     let op = User::op(log::count_op, fgraph::OpsFlags::empty(), Filter::ALL);
     let graph = User::counting(Filter::ALL);

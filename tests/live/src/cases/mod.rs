@@ -5,6 +5,7 @@ mod depth;
 mod entry;
 mod foreign;
 mod interrupts;
+mod pairs;
 mod registers;
 mod text;
 mod threads;
@@ -65,6 +66,12 @@ pub const CASES: &[Case] = &[
         "signals_on_a_stack_of_their_own_are_traced_on_top",
         interrupts::signals_on_a_stack_of_their_own_are_traced_on_top,
     ),
+    ("signals_are_recorded_by_the_tracer_alone", interrupts::signals_are_recorded_by_the_tracer_alone),
+    (
+        "an_interrupt_after_every_instruction_is_recorded_by_the_tracer_alone",
+        interrupts::an_interrupt_after_every_instruction_is_recorded_by_the_tracer_alone,
+    ),
+    ("every_return_goes_where_its_call_said", pairs::every_return_goes_where_its_call_said),
     (
         "an_interrupt_after_every_instruction_disturbs_nothing",
         interrupts::an_interrupt_after_every_instruction_disturbs_nothing,

@@ -10,6 +10,7 @@ use fgraph::{
 use crate::log::{self, Kind};
 use crate::machine::{self, CALLEE_SAVED, NOT_KEPT, Registers, live_call, live_probe};
 use crate::process::{self, Thread};
+use crate::records;
 use crate::users::{User, addr, assert_settled, only};
 
 /// A block in which every register has a value of its own.
@@ -24,9 +25,14 @@ fn pattern(seed: usize) -> Registers {
     registers
 }
 
-/// Runs `body` under each set of users whose trampolines save and restore in a different way.
-fn with_each_set_of_users(funcs: &[FuncAddr], mut body: impl FnMut(&str)) {
+/// The set of no users.
+const NOBODY: &str = "nobody";
+
+/// Runs `body` under each set of users whose trampolines save and restore in a different way, [`NOBODY`] first. It is told their name, and who knows
+/// which functions they were told of since it was last asked.
+fn with_each_set_of_users(funcs: &[FuncAddr], body: &mut dyn FnMut(&str, fn() -> Vec<FuncAddr>)) {
     for (name, flags, graph) in [
+        (NOBODY, None, false),
         ("args", Some(OpsFlags::empty()), false),
         ("regs", Some(OpsFlags::SAVE_REGS), false),
         ("graph", None, true),
@@ -35,9 +41,12 @@ fn with_each_set_of_users(funcs: &[FuncAddr], mut body: impl FnMut(&str)) {
     ] {
         let op = flags.map(|flags| User::op(log::op, flags, only(funcs)));
         let graph = graph.then(|| User::noting(only(funcs)));
-        body(name);
+        body(name, || log::take().iter().map(|event| event.func).collect());
         drop((op, graph));
     }
+    records::open();
+    let _tracer = User::tracing(only(funcs));
+    body("tracer", || records::take().iter().map(|(func, _)| *func).collect());
 }
 
 /// Calls `live_probe` with every register of one pattern; it leaves those of another. Gives back what it was entered with,
@@ -56,10 +65,10 @@ fn call_probe(before: &Registers, gives: &Registers) -> (Registers, Registers) {
 pub fn registers_come_through() {
     process::init().expect("the sites are good");
     let (before, gives) = (pattern(3), pattern(7));
-    let (untraced_saw, untraced_after) = call_probe(&before, &gives);
-    with_each_set_of_users(&[addr!(live_probe)], |users| {
+    let mut untraced_sp = None;
+    with_each_set_of_users(&[addr!(live_probe)], &mut |users, told| {
         let (saw, after) = call_probe(&before, &gives);
-        assert!(!log::take().is_empty(), "{users}: not traced");
+        assert_eq!(told().is_empty(), users == NOBODY, "{users}: whether it is traced");
         for number in (0..machine::GENERAL).filter(|number| !NOT_KEPT.contains(number)) {
             let (saw, after) = (saw.general[number], after.general[number]);
             assert_eq!(saw, before.general[number], "{users}: general register {number} at the entry");
@@ -76,9 +85,9 @@ pub fn registers_come_through() {
                 "{users}: vector register {number} at the return"
             );
         }
-        let sp = |registers: &Registers| registers.general[machine::SP];
-        assert_eq!(sp(&saw), sp(&untraced_saw), "{users}: the stack pointer at the entry");
-        assert_eq!(sp(&after), sp(&untraced_after), "{users}: the stack pointer at the return");
+        let sp = [&saw, &after].map(|registers| registers.general[machine::SP]);
+        let untraced_sp = *untraced_sp.get_or_insert(sp);
+        assert_eq!(sp, untraced_sp, "{users}: the stack pointer at the entry, and at the return");
     });
     assert_settled(Thread::current().expect("this thread is traced"));
 }
@@ -238,12 +247,13 @@ pub fn arguments_and_results_of_every_kind_come_through() {
         addr!(cold),
     ];
     let untraced = results();
-    with_each_set_of_users(&funcs, |users| {
+    with_each_set_of_users(&funcs, &mut |users, told| {
         assert_eq!(results(), untraced, "{users}");
-        let mut told: Vec<_> = log::take().iter().map(|event| event.func).collect();
+        let mut told = told();
         told.sort_unstable();
         told.dedup();
-        assert_eq!(told.len(), funcs.len(), "{users}: not every function was traced");
+        let traced = if users == NOBODY { 0 } else { funcs.len() };
+        assert_eq!(told.len(), traced, "{users}: functions that were traced");
     });
     assert_settled(Thread::current().expect("this thread is traced"));
 }

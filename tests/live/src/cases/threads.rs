@@ -43,7 +43,7 @@ fn users_come_and_go(changes: usize, interrupts: usize) {
     }
     process::init().expect("the sites are good");
     let right = work::round();
-    signals::handle(interrupt);
+    signals::handle(interrupt, signals::Stack::Own);
     let done = Arc::new(AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
     let worker = || {

@@ -1,5 +1,6 @@
 //! What a case needs to know of arm64. As in x86_64.rs, but for what is said here.
 
+use super::Branch;
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::AtomicUsize;
@@ -151,7 +152,12 @@ pub const CAN_STEP: bool = false;
 pub fn catch_traps() {}
 
 /// Not here.
-pub fn stepped(_body: extern "C" fn(), _step: fn(usize)) {}
+pub fn stepped(_body: extern "C" fn(), _step: fn(usize, usize)) {}
+
+/// Not here.
+pub fn branch_at(_ip: usize) -> Branch {
+    Branch::Other
+}
 
 /// Makes text that was written visible to whoever runs it.
 pub fn flush(addr: usize, len: usize) {

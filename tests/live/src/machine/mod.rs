@@ -10,6 +10,18 @@ pub(crate) use arm64::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 
+/// What an instruction does that calls and returns are paired by.
+#[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "nothing is stepped there"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Branch {
+    /// It keeps the address behind it, and goes elsewhere.
+    Call,
+    /// It goes where the stack says.
+    Return,
+    /// None of these.
+    Other,
+}
+
 // The functions of the `.s` files, the same on both machines.
 unsafe extern "C" {
     /// Calls `function` with the registers of `before`, and puts those that it leaves into `after`.

@@ -1,5 +1,6 @@
 //! What a case needs to know of x86_64.
 
+use super::Branch;
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
@@ -179,8 +180,10 @@ extern "C" fn on_trap(_signal: libc::c_int, info: *mut libc::siginfo_t, context:
         let step = STEP.load(Relaxed);
         if !step.is_null() {
             // SAFETY: only `stepped` sets it, from a function of this type.
-            let step: fn(usize) = unsafe { std::mem::transmute(step) };
-            step(registers[libc::REG_RIP as usize] as usize);
+            let step: fn(usize, usize) = unsafe { std::mem::transmute(step) };
+            let [ip, sp] =
+                [libc::REG_RIP, libc::REG_RSP].map(|register| registers[register as usize] as usize);
+            step(ip, sp);
         }
         return;
     }
@@ -194,9 +197,27 @@ extern "C" fn on_trap(_signal: libc::c_int, info: *mut libc::siginfo_t, context:
     }
 }
 
-/// Runs `body`, and after each of its instructions `step`, with the address of the next one. Both must be outside tracing;
+/// What an instruction does to the processor's own list of return addresses, if it has one (a shadow stack, or the predictor's).
+pub fn branch_at(ip: usize) -> Branch {
+    // Prefixes: operand size, repeats, segments and notrack, REX.
+    let mut at = ip;
+    // SAFETY: the instruction was just run, and text can be read.
+    let byte = |at: usize| unsafe { std::ptr::with_exposed_provenance::<u8>(at).read() };
+    while matches!(byte(at), 0x66 | 0xf2 | 0xf3 | 0x3e | 0x2e | 0x40..=0x4f) {
+        at += 1;
+    }
+    match byte(at) {
+        0xe8 => Branch::Call,
+        // The group whose third is an indirect call.
+        0xff if byte(at + 1) >> 3 & 7 == 2 => Branch::Call,
+        0xc3 | 0xc2 => Branch::Return,
+        _ => Branch::Other,
+    }
+}
+
+/// Runs `body`, and after each of its instructions `step`, with the address of the next one and the stack pointer. Both must be outside tracing;
 /// what `body` calls need not.
-pub fn stepped(body: extern "C" fn(), step: fn(usize)) {
+pub fn stepped(body: extern "C" fn(), step: fn(usize, usize)) {
     STEP.store(step as *mut (), Relaxed);
     // SAFETY: the trap flag makes the processor trap after every instruction, which the handler returns from as if
     // nothing had been. The stack is aligned for the call by hand.
