@@ -353,3 +353,6 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         Ok(Shown::Text)
     }
 }
+
+#[cfg(test)]
+mod tests;

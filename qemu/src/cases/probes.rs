@@ -324,7 +324,10 @@ pub fn a_probe_sees_both_ends_of_a_call() -> CaseResult {
 pub fn a_probe_takes_functions_by_words() -> CaseResult {
     forget_counts();
     let mut room = [FuncAddr::new(0); 8];
-    let found = fgraph::functions_of_words("*::probes::tree *::probes::l[ea]af *::probes::sl??py !*::sleepy", &mut room);
+    let found = fgraph::functions_of_words(
+        "*::probes::tree *::probes::l[ea]af *::probes::sl??py !*::sleepy",
+        &mut room,
+    );
     let refused = |error| Outcome::Failed(alloc::format!("{error}"));
     let words: Vec<usize> = found.map_err(refused)?.iter().map(|func| func.get()).collect();
     for func in [addr!(leaf), addr!(tree)] {
