@@ -52,8 +52,11 @@ fn image(folder: &std::path::Path) -> Option<(std::path::PathBuf, Vec<u8>)> {
     Some((path, bytes))
 }
 
-/// A trace of calls: function, depth, what the registers held, and what it was called with. All in one task, one after the other.
-fn trace(image: &Image<'_>, calls: &[(&str, u32, u64, Option<u64>, &[u64])]) -> Vec<u8> {
+/// A call: function, depth, what the two registers held, and what it was called with.
+type Recorded<'c> = (&'c str, u32, u64, Option<u64>, &'c [u64]);
+
+/// A trace of calls in one task, one after the other inside of the last.
+fn trace(image: &Image<'_>, calls: &[Recorded<'_>]) -> Vec<u8> {
     let words = (0..64 * 8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
     let ring = Ring::new();
     ring.swap(Some(Box::leak(Box::new(Buffer::new(0, words, 64, Mode::Overwrite).unwrap())))).unwrap();
