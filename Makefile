@@ -70,7 +70,7 @@ SHELL := bash
 # Where rustup puts cargo; a shell that was open before does not know it yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-ifneq ($(filter demo,$(MAKECMDGOALS)),)
+ifneq ($(filter demo shell,$(MAKECMDGOALS)),)
 ifeq ($(filter $(ARCH),$(ARCHES)),)
 $(error ARCH is '$(ARCH)', and not one of: $(ARCHES))
 endif
@@ -85,6 +85,9 @@ help: ## this list
 		printf '  make %-20s %s\n' "$$name" "$$text"; done
 	@printf '  make %-20s %s\n' \
 		qemu-test-ARCH 'boot tests; CASE=NAME for one of them' \
+		shell-test-ARCH 'commands typed into the shell' \
+		trace-test-ARCH 'the trace that the demo leaves' \
+		crash-test-ARCH 'what the kernel says when it crashes' \
 		selfcheck-ARCH "the kernel's check of itself, without the tracer"
 	@printf '\nARCH is one of: %s\n' '$(ARCHES)'
 
@@ -101,9 +104,20 @@ $(call each,setup-qemu): setup-qemu-%:
 
 # --- The kernel ----------------------------------------------------------------------------------------------------
 
-.PHONY: demo $(BOOTS:%=kernel-%)
+.PHONY: demo shell $(BOOTS:%=kernel-%)
 demo: setup-qemu-$(ARCH) kernel-$(ARCH) ## boot the demo: ARCH=arm64 or ARCH=x86_64
-	qemu/run $(ARCH) $(call kernel,$(ARCH)) $(BOOT_TIMEOUT) demo
+	QEMU_TRACE=$(demo_trace) qemu/run $(ARCH) $(call kernel,$(ARCH)) $(BOOT_TIMEOUT) demo
+	@printf '\nWhere the time went, by `fgraph report --format table --limit 10 %s`:\n\n' '$(demo_trace)'
+	@$(fgraph) report --format table --limit 10 $(demo_trace)
+
+# What the demo leaves, and the host tool that reads it.
+demo_trace = target/demo-$(ARCH).fgraph
+fgraph = cargo run -q -p fgraph-cli --
+
+# How long a shell may stay, in seconds.
+SHELL_TIMEOUT ?= 86400
+shell: setup-qemu-$(ARCH) kernel-$(ARCH) ## a shell in the kernel, with the tracer's files: ARCH=arm64 or ARCH=x86_64
+	@qemu/run $(ARCH) $(call kernel,$(ARCH)) $(SHELL_TIMEOUT) shell
 
 $(BOOTS:%=kernel-%): kernel-%: setup-rust
 	scripts/step kernel-$* $(call kernel_cargo,$*)
@@ -112,7 +126,7 @@ $(BOOTS:%=kernel-%): kernel-%: setup-rust
 # --- Tests ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test test-long
-test: host-test test-live $(BOOTS:%=qemu-test-%) ## all tests: host, live, boot on both machines
+test: host-test test-live $(BOOTS:%=qemu-test-%) $(call each,shell-test) $(call each,trace-test) $(call each,crash-test) ## all tests: host, live, boot on both machines
 test-long: export FGRAPH_STORM := $(STORM)
 test-long: boot_test_words += long
 test-long: BOOT_TIMEOUT := 1500
@@ -149,6 +163,17 @@ $(call each,qemu-test): qemu-test-%: setup-qemu-% kernel-%
 qemu-test-arm64-vectors: setup-qemu-arm64 kernel-arm64-vectors
 	scripts/step --tests boot-arm64-vectors qemu/run arm64 $(call kernel,arm64-vectors) $(BOOT_TIMEOUT) $(boot_test_words)
 
+.PHONY: $(call each,shell-test) $(call each,trace-test) $(call each,crash-test)
+$(call each,shell-test): shell-test-%: setup-qemu-% kernel-%
+	scripts/step --tests shell-$* qemu/shell-test $* $(call kernel,$*) $(BOOT_TIMEOUT)
+
+$(call each,crash-test): crash-test-%: setup-qemu-% kernel-%
+	scripts/step --tests crash-$* qemu/crash-test $* $(call kernel,$*) $(BOOT_TIMEOUT)
+
+# The host tool is there: it put the names into the kernel.
+$(call each,trace-test): trace-test-%: setup-qemu-% kernel-%
+	scripts/step --tests trace-$* qemu/trace-test $* $(call kernel,$*) $(BOOT_TIMEOUT) "$${CARGO_TARGET_DIR:-target}/debug/fgraph"
+
 # Sites without a prefix, hooked the classic way. (Those of arm64-vectors are hooked the balanced way.)
 qemu-test-arm64-plain: setup-qemu-arm64 kernel-arm64-plain
 	scripts/step --tests boot-arm64-plain qemu/run arm64 $(call kernel,arm64-plain) $(BOOT_TIMEOUT) $(boot_test_words) classic
@@ -177,7 +202,8 @@ fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_R
 	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
 
 .PHONY: bench
-bench: setup-rust ## memory and time of a million sites; a million calls reported
+bench: setup-rust $(call each,setup-qemu) $(call each,kernel) ## instructions of a traced call; a million sites; a million calls reported
+	scripts/step bench-calls scripts/bench-calls target/bench/calls.json $(foreach arch,$(ARCHES),$(arch)=$(call kernel,$(arch)))
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
 	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
 
@@ -211,7 +237,7 @@ lint: lint-format lint-scripts lint-host $(call each,lint) ## formatting, clippy
 lint-format: setup-rust
 	scripts/step format cargo fmt --all -- --check
 lint-scripts:
-	@if command -v shellcheck >/dev/null; then scripts/step shellcheck shellcheck scripts/* .ci/run qemu/run; \
+	@if command -v shellcheck >/dev/null; then scripts/step shellcheck shellcheck scripts/* .ci/run qemu/run qemu/*-test; \
 	else echo "== shellcheck: skipped, it is not installed"; fi
 lint-host: setup-rust
 	scripts/step clippy cargo clippy --workspace --all-targets --all-features -- -D warnings

@@ -1,19 +1,46 @@
-//! The tracefs's view of the one engine of an image.
+//! The tracefs's view of the one engine of an image: its users, and what records for them.
 
+use crate::addr::{FuncAddr, RetAddr};
 use crate::arch::FtraceRegs;
 use crate::arch::live::{Bound, ENGINE};
-use crate::arch::tramp;
+use crate::arch::{tracer, tramp};
 use crate::engine::Error;
+use crate::filter::Filter;
+use crate::graph::GraphOps;
+use crate::ops::{Ops, OpsFlags};
+use crate::profile::{ProfileError, ProfileRow, Profiler};
+use crate::ring::Ring;
+use crate::text::Resolve;
 use crate::tracefs::control::Functions;
-use crate::tracefs::{EngineFunctions, FilesUsers};
+use crate::tracefs::recording::{Recorded, Recorder, TEXT_MARK};
+use crate::tracefs::tracing::Tracer;
+use crate::tracefs::{EngineFunctions, FilesUsers, SetsMemory};
+
+static KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
+static GRAPH_KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
+static FUNCTION: Ops<FtraceRegs> = tracer::function(Filter::ALL);
+static GRAPH: GraphOps<FtraceRegs> = tracer::function_graph(Filter::ALL);
+static PROFILER: Profiler<Bound, FtraceRegs> = Profiler::new(Filter::ALL);
+
+/// Keepers are never registered.
+fn kept(_ip: FuncAddr, _parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut FtraceRegs) {}
 
 /// What the files need of this image's engine: made once, kept in a `static`, and given to [`Tracefs`](crate::tracefs::Tracefs).
 #[derive(Debug)]
 pub struct LiveFunctions(EngineFunctions<Bound, tramp::Live>);
 
 impl LiveFunctions {
-    /// The engine, with the users that its files speak of.
-    pub const fn new(users: FilesUsers<FtraceRegs>) -> Self {
+    /// The engine; `names` are for the profiler's tables. One is enough: several would change the same sets.
+    pub const fn new(names: &'static (dyn Resolve + Sync)) -> Self {
+        let users = FilesUsers {
+            keeper: &KEEPER,
+            graph_keeper: &GRAPH_KEEPER,
+            function: &FUNCTION,
+            graph: &GRAPH,
+            limits: tracer::limits(),
+            profiler: &PROFILER,
+            names,
+        };
         Self(EngineFunctions::new(&ENGINE, users))
     }
 
@@ -22,11 +49,63 @@ impl LiveFunctions {
         &self.0
     }
 
+    /// See [`EngineFunctions::lend_sets`].
+    pub fn lend_sets(&self, memory: SetsMemory) {
+        self.0.lend_sets(memory);
+    }
+
+    /// Lends a CPU the profiler's table: see [`Profiler::lend`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn lend_profile(&self, cpu: usize, words: &'static mut [usize]) -> Result<(), ProfileError> {
+        PROFILER.lend(cpu, words)
+    }
+
+    /// See [`EngineFunctions::lend_profile_rows`].
+    pub fn lend_profile_rows(&self, rows: &'static mut [ProfileRow]) {
+        self.0.lend_profile_rows(rows);
+    }
+
     /// See [`EngineFunctions::refresh`].
     ///
     /// # Errors
     /// See there.
     pub fn refresh(&self) -> Result<(), Error> {
         self.0.refresh()
+    }
+}
+
+/// Starts the tracers of this image, for [`RingTracing`](crate::tracefs::recording::RingTracing).
+#[derive(Debug)]
+pub struct LiveRecorder;
+
+impl Recorder for LiveRecorder {
+    fn ring(&self, cpu: usize) -> Option<&'static Ring> {
+        tracer::ring(cpu)
+    }
+
+    fn start(&self, tracer: Tracer) -> Result<(), Error> {
+        match tracer {
+            Tracer::Nop => Ok(()),
+            Tracer::Function => ENGINE.register_ops(&FUNCTION),
+            Tracer::FunctionGraph => ENGINE.register_graph(&GRAPH),
+        }
+    }
+
+    fn stop(&self, tracer: Tracer) -> Result<(), Error> {
+        match tracer {
+            Tracer::Nop => Ok(()),
+            Tracer::Function => ENGINE.unregister_ops(&FUNCTION),
+            Tracer::FunctionGraph => ENGINE.unregister_graph(&GRAPH),
+        }
+    }
+
+    fn set_recorded(&self, recorded: Recorded) {
+        tracer::set_recorded(recorded);
+    }
+
+    fn mark(&self, data: &[u64]) -> bool {
+        tracer::mark(TEXT_MARK, data)
     }
 }

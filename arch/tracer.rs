@@ -4,45 +4,45 @@
 //! A call is recorded once, when it returns; it keeps the time of its entry on the shadow stack until then. What has not returned is
 //! not in the buffers.
 
+use core::cell::UnsafeCell;
+use core::fmt;
+
 use crate::addr::{FuncAddr, RetAddr};
 use crate::arch::FtraceRegs;
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::tramp;
 use crate::filter::Filter;
-use crate::graph::{EntryCall, GraphOps, ReturnCall, Want};
+use crate::graph::{AbandonedCall, EntryCall, GraphOps, ReturnCall, Want};
+use crate::limits::{LIMIT_WORDS, Limits};
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::{Context, Platform};
 use crate::regs::Regs;
 use crate::ring::{Brief, Ring};
+use crate::shadow::MAX_DATA_WORDS;
 use crate::site::StateWord;
 use crate::straight;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::task::TaskTrace;
-use crate::wire::{Call, Hit, MAX_DATA, Mark, Record, Who};
+use crate::text::Resolve;
+use crate::trace::write_latest;
+pub use crate::tracefs::recording::Recorded;
+use crate::wire::tree::{Key, Node};
+use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, Mark, Record, Who};
 
 /// The most CPUs that are recorded; what others do is lost, and counted nowhere.
 pub const MAX_CPUS: usize = 64;
 
 static RINGS: [Ring; MAX_CPUS] = [const { Ring::new() }; MAX_CPUS];
 
-bitflags::bitflags! {
-    /// What is recorded of a call beside its times.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Recorded: u32 {
-        /// The register that it returned something in, if it returned anything (`funcgraph-retval`).
-        const RETVAL = 1 << 0;
-        /// The second such register.
-        const SECOND = 1 << 1;
-        /// Where it returned to (`funcgraph-retaddr`).
-        const RET_ADDR = 1 << 2;
-    }
-}
-
 static RECORDED: AtomicU32 = AtomicU32::new(Recorded::RETVAL.bits());
 
-/// Chooses what is recorded of calls that return from now on. Any context.
+/// Chooses what is recorded of calls that return from now on; arguments, of those that are entered from now on. Task context.
 pub fn set_recorded(recorded: Recorded) {
+    let before = self::recorded();
     RECORDED.store(recorded.bits(), Ordering::Relaxed);
+    if (before ^ recorded).contains(Recorded::ARGS) {
+        ENGINE.path_changed();
+    }
 }
 
 /// What is recorded of calls.
@@ -55,9 +55,27 @@ pub fn ring(cpu: usize) -> Option<&'static Ring> {
     RINGS.get(cpu)
 }
 
+/// What both tracers leave out; the function tracer, as far as tasks go. The one of [`LiveFunctions`](crate::LiveFunctions). Who changes
+/// it in another way calls [`limits_changed`] afterwards.
+pub const fn limits() -> &'static Limits {
+    &LIMITS
+}
+
+static LIMITS: Limits = Limits::new();
+
+/// Lets the trampolines do as much of the work by themselves as the limits leave to them. Task context.
+pub fn limits_changed() {
+    ENGINE.path_changed();
+}
+
 /// The function_graph tracer as a graph user for [`register_ftrace_graph`](crate::register_ftrace_graph).
 pub const fn function_graph(filter: Filter) -> GraphOps<FtraceRegs> {
-    GraphOps::new(entry, ret, filter).straight()
+    GraphOps::new(entry, ret, filter).with_abandoned(abandoned).straight(is_plain)
+}
+
+/// Whether the straight path does what [`entry`] would.
+fn is_plain() -> bool {
+    !LIMITS.are_any() && !recorded().contains(Recorded::ARGS)
 }
 
 /// The function tracer as a user of entries for [`register_ftrace_function`](crate::register_ftrace_function).
@@ -75,6 +93,33 @@ pub fn numbered_function(number: u32) -> Option<FuncAddr> {
 fn now() -> u64 {
     if Bound::counts_time() { tramp::counter() } else { Bound::clock_ns() }
 }
+
+/// The most calls that [`write_latest_calls`] shows of a CPU.
+pub const LATEST_CALLS: usize = 32;
+
+/// Writes the last calls of each CPU, at most [`LATEST_CALLS`]: for a panic handler. Takes no lock and allocates nothing; key and names must
+/// do as well. Any context, once: a second one, from a panic on top, writes nothing.
+///
+/// # Errors
+/// What `out` refuses.
+pub fn write_latest_calls(key: &dyn Key, names: &dyn Resolve, out: &mut dyn fmt::Write) -> fmt::Result {
+    static NODES: LatestNodes = LatestNodes(UnsafeCell::new([Node::EMPTY; LATEST_CALLS]));
+    static USED: AtomicBool = AtomicBool::new(false);
+
+    if USED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    // SAFETY: only who was the first to set the flag, which is never taken back, comes here.
+    let nodes = unsafe { &mut *NODES.0.get() };
+    let mut buffers = RINGS.iter().filter_map(Ring::buffer);
+    buffers.try_for_each(|buffer| write_latest(buffer, nodes, key, names, out))
+}
+
+/// A panic handler has no stack to spare.
+struct LatestNodes(UnsafeCell<[Node; LATEST_CALLS]>);
+
+// SAFETY: who may use it is settled by a flag beside it.
+unsafe impl Sync for LatestNodes {}
 
 /// Records a mark of a user's own on this CPU, with the first [`MAX_DATA`] words of `data`. `false` if it was refused, or nothing is
 /// recorded. Any context.
@@ -105,32 +150,81 @@ fn who(context: Context) -> Who {
 
 fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut FtraceRegs) {
     let Some(ring) = here().filter(|ring| ring.is_on()) else { return };
-    let hit = Hit {
-        func: ENGINE.function_number(func),
-        who: who(Bound::context()),
-        time: now(),
-        parent_ip: parent_ip.get() as u64,
-    };
+    let who = who(Bound::context());
+    if !LIMITS.counts_task(who.task) {
+        return;
+    }
+    let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
     // A refusal is counted.
     let _ = ring.record(&Record::Hit(hit));
 }
 
-/// What is kept of a call until it returns: the time of its entry.
+/// What is kept of a call until it returns: the time of its entry, and its arguments behind that if they are wanted. With limits, their
+/// words stand before that.
 const START: usize = 0;
 
+const ARGS: usize = START + straight::DATA_WORDS;
+
+/// Words of the tracer's own for a call with arguments, and without.
+const WITH_ARGS: usize = ARGS + MAX_ARGS;
+const WITHOUT: usize = straight::DATA_WORDS;
+
+const _: () = assert!(LIMIT_WORDS + WITH_ARGS <= MAX_DATA_WORDS && LIMIT_WORDS + WITHOUT != WITH_ARGS);
+
 fn entry(call: &mut EntryCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) -> Want {
-    let Some(data) = call.reserve(straight::DATA_WORDS) else { return Want::Nothing };
+    let wants_args = recorded().contains(Recorded::ARGS);
+    let words = if wants_args { WITH_ARGS } else { WITHOUT };
+    let data = if LIMITS.are_any() {
+        let begun = LIMITS
+            .admit(call, Bound::task_id())
+            .and_then(|admitted| LIMITS.begin(call, admitted, Bound::clock_ns(), words));
+        match begun {
+            Ok(data) => data,
+            Err(want) => return want,
+        }
+    } else {
+        match call.reserve(words) {
+            Some(data) => data,
+            None => return Want::Nothing,
+        }
+    };
+    if wants_args && let Some(args) = data.get(ARGS..) {
+        for (number, word) in args.iter().enumerate() {
+            word.store(call.fregs().argument(number).unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+    let Some(start) = data.get(START) else { return Want::Nothing };
     // As late as possible: what runs before belongs to the tracer, not to the function.
-    data[START].store(now() as usize, Ordering::Relaxed);
+    start.store(now() as usize, Ordering::Relaxed);
     Want::Return
 }
 
 fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
     let end = now();
-    let Some(data) = call.data() else { return };
-    let start = data[START].load(Ordering::Relaxed) as u64;
+    let own = match call.data() {
+        // It began without limits, so they know nothing of it.
+        Some(data) if matches!(data.len(), WITHOUT | WITH_ARGS) => (data, 0),
+        _ => {
+            let now_ns = Bound::clock_ns();
+            let Some(done) = LIMITS.finish(call, now_ns) else { return };
+            let took_ns = now_ns.saturating_sub(done.began_ns);
+            (done.data, left_out(took_ns, took_ns.saturating_sub(done.duration_ns)))
+        }
+    };
+    let (data, left_out) = own;
+    let Some(start) = data.get(START) else { return };
+    let start = start.load(Ordering::Relaxed) as u64;
+    // What is left out is left out at its beginning, as everywhere.
+    let start = start.saturating_add(portion(end.saturating_sub(start), left_out));
     let retvals = call.fregs().return_values().map(|value| value as u64);
     let (func, depth, who) = (ENGINE.function_number(call.func()), call.depth(), who(call.context()));
+    let mut args = [0; MAX_ARGS];
+    let mut count = 0;
+    for (arg, word) in args.iter_mut().zip(data.get(ARGS..).unwrap_or(&[])).take(ARG_REGISTERS) {
+        *arg = word.load(Ordering::Relaxed) as u64;
+        count += 1;
+    }
+    let args = args.get(..count).unwrap_or(&[]);
     let Some(ring) = here() else { return };
     record(
         ring,
@@ -144,7 +238,28 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
             ret_addr: call.ret_addr(),
             overrun: call.overrun() as u32,
         },
+        args,
     );
+}
+
+/// Integer arguments that travel in registers.
+const ARG_REGISTERS: usize = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
+
+/// Which part of a time a shorter one is, in parts of 2^20.
+fn left_out(whole: u64, part: u64) -> u64 {
+    // Both shortened alike, to 44 bits of the longer one, so that nothing overflows.
+    let shift = 20u32.saturating_sub(whole.leading_zeros());
+    let (whole, part) = (whole >> shift, part >> shift);
+    if part == 0 { 0 } else { (part << 20) / whole.max(1) }
+}
+
+/// So many parts of 2^20 of a time.
+fn portion(time: u64, parts: u64) -> u64 {
+    if parts == 0 { 0 } else { (time >> 20) * parts + (((time & 0xf_ffff) * parts) >> 20) }
+}
+
+fn abandoned(call: &mut AbandonedCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
+    LIMITS.forget(call);
 }
 
 /// A call of the straight path returned. Preemption is off.
@@ -187,7 +302,7 @@ fn straight_call_otherwise(
     ret_addr: RetAddr,
     overrun: u32,
 ) {
-    record(ring, &Returned { func, depth, who, start, end, retvals, ret_addr, overrun });
+    record(ring, &Returned { func, depth, who, start, end, retvals, ret_addr, overrun }, &[]);
 }
 
 /// All that can be recorded of a call.
@@ -204,10 +319,10 @@ struct Returned {
 
 /// Records a call, as far as that is wanted. A refusal is counted.
 #[inline(always)]
-fn record(ring: &Ring, call: &Returned) {
+fn record(ring: &Ring, call: &Returned, args: &[u64]) {
     let recorded = recorded();
-    if recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) || call.overrun != 0 {
-        return record_all(ring, recorded, call);
+    if recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) || call.overrun != 0 || !args.is_empty() {
+        return record_all(ring, recorded, call, args);
     }
     let retval = recorded.contains(Recorded::RETVAL).then_some(call.retvals[0]);
     let &Returned { func, depth, who, start, end, .. } = call;
@@ -216,12 +331,13 @@ fn record(ring: &Ring, call: &Returned) {
 
 #[cold]
 #[inline(never)]
-fn record_all(ring: &Ring, recorded: Recorded, call: &Returned) {
+fn record_all(ring: &Ring, recorded: Recorded, call: &Returned, args: &[u64]) {
     let [retval, second] = call.retvals;
     let _ = ring.record(&Record::Call(Call {
         retval: recorded.contains(Recorded::RETVAL).then_some(retval),
         retval2: recorded.contains(Recorded::SECOND).then_some(second),
         overrun: call.overrun,
+        args,
         ret_addr: recorded.contains(Recorded::RET_ADDR).then_some(call.ret_addr.get() as u64),
         ..Call::new(call.func, call.depth, call.who, call.start, call.end)
     }));

@@ -304,6 +304,7 @@ fn patched(control: &Control) -> Mask {
 mod error;
 mod listing;
 mod lists;
+mod members;
 mod modules;
 mod table;
 mod update;
@@ -312,6 +313,7 @@ mod words;
 
 pub use error::Error;
 pub use listing::{FunctionInfo, Stats};
+pub(crate) use members::Members;
 pub use modules::LoadedModule;
 pub use users::{SetChange, WhichSet};
 

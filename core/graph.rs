@@ -48,14 +48,14 @@ pub struct GraphOps<R: Regs> {
     private: usize,
     /// What this is a part of, if it is one of this crate's own.
     pub(crate) owner: Owner,
-    /// Whether the straight path does what the callbacks do.
-    straight: bool,
+    /// Whether the straight path does at the moment what the callbacks do; `None` if it never does.
+    straight: Option<fn() -> bool>,
 }
 
 impl<R: Regs> GraphOps<R> {
     /// A user that wants to know of calls of the functions that `filter` lets through.
     pub const fn new(entry: GraphEntryFunc<R>, ret: GraphReturnFunc<R>, filter: Filter) -> Self {
-        Self { entry, ret, abandoned: None, filter, private: 0, owner: Owner::none(), straight: false }
+        Self { entry, ret, abandoned: None, filter, private: 0, owner: Owner::none(), straight: None }
     }
 
     /// The same, which is also told of calls that it waits for in vain: a non-local jump left them, or the stack was unwound. That is
@@ -71,16 +71,17 @@ impl<R: Regs> GraphOps<R> {
         self
     }
 
-    /// The same, for which the straight path does what the callbacks do.
-    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracer is one"))]
-    pub(crate) const fn straight(mut self) -> Self {
-        self.straight = true;
+    /// The same, for which the straight path does what the callbacks do as long as `now` says so. Who changes what it says calls
+    /// [`Engine::path_changed`](crate::Engine::path_changed) afterwards.
+    #[cfg_attr(not(any(feature = "trampolines", test)), expect(dead_code, reason = "the tracer is one"))]
+    pub(crate) const fn straight(mut self, now: fn() -> bool) -> Self {
+        self.straight = Some(now);
         self
     }
 
-    /// Whether the straight path does what the callbacks do.
+    /// Whether the straight path does what the callbacks do. Control side.
     pub(crate) fn is_straight(&self) -> bool {
-        self.straight
+        self.straight.is_some_and(|now| now())
     }
 
     /// The user's own word.

@@ -81,7 +81,9 @@ pub use limits::{Admitted, Finished, LIMIT_WORDS, LimitOptions, Limits, PidSet};
 pub use machine::{Hooking, Layouts, Pair, Trampolines};
 pub use ops::{Ops, OpsFlags, OpsFunc};
 pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
-pub use profile::{PROFILE_WORDS, ProfileError, ProfileRow, Profiler, write_profile};
+pub use profile::{
+    PROFILE_WORDS, ProfileError, ProfileRow, Profiler, write_profile, write_profile_head, write_profile_row,
+};
 pub use quiesce::MAX_CPUS;
 pub use regs::{Regs, Saved};
 pub use shadow::{FrameView, MAX_DATA_WORDS, StackError, Walk};
@@ -95,7 +97,7 @@ pub use arch::live::{TrapResume, breakpoint};
 #[cfg(feature = "selftest")]
 pub use arch::selftest;
 #[cfg(feature = "trampolines")]
-pub use arch::tracefs::LiveFunctions;
+pub use arch::tracefs::{LiveFunctions, LiveRecorder};
 #[cfg(feature = "trampolines")]
 pub use arch::tracer;
 

@@ -188,6 +188,27 @@ impl Limits {
         self.pid_changes.fetch_add(1, Ordering::Release);
     }
 
+    /// Whether anything is limited at all, or any time left out. [`LimitOptions::GRAPH_TIME`] is not asked for: where it is off, who
+    /// counts with it has to ask anyway.
+    pub fn are_any(&self) -> bool {
+        !self.options().contains(LimitOptions::IRQS | LimitOptions::SLEEP_TIME)
+            || self.max_depth() != 0
+            || self.thresh_ns() != 0
+            || *self.graph_function() != FuncSet::All
+            || *self.graph_notrace() != FuncSet::None
+            || *loaded(&self.pids, &PidSet::All) != PidSet::All
+            || *loaded(&self.no_pids, &PidSet::None) != PidSet::None
+    }
+
+    /// Whether calls of this task count, as far as the sets of tasks go: for who knows nothing of calls. Traced path.
+    #[inline]
+    pub fn counts_task(&self, pid: u32) -> bool {
+        // As for `judge`.
+        self.pid_changes.load(Ordering::Acquire) == 0
+            || loaded(&self.pids, &PidSet::All).contains(pid)
+                && !loaded(&self.no_pids, &PidSet::None).contains(pid)
+    }
+
     /// Whether a call counts, for the entry callback to ask first. `pid` is the task's number, of which the task remembers what
     /// became of it. `Err` is what the callback has to say; then it has nothing else to do.
     ///

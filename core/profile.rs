@@ -17,7 +17,7 @@ use crate::regs::Regs;
 
 use table::Table;
 
-pub use stat::write_profile;
+pub use stat::{write_profile, write_profile_head, write_profile_row};
 pub use table::PROFILE_WORDS;
 
 /// Something was asked of a profiler that it cannot do. Nothing is changed then.

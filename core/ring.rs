@@ -42,10 +42,12 @@ use core::fmt;
 
 use spin::Mutex;
 
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, Ordering};
 use crate::wire::{Record, Who};
 
 mod buffer;
+mod figures;
+mod latest;
 mod read;
 mod write;
 
@@ -57,6 +59,7 @@ mod model;
 mod threads;
 
 pub use buffer::{Buffer, Counts, Mode};
+pub use figures::Figures;
 pub use read::{Item, Reader};
 
 /// A call that returned, as almost all are recorded: nothing of it needs more than a few words.
@@ -114,21 +117,18 @@ impl core::error::Error for RingError {}
 
 /// One CPU's buffer, and whether it is written. Starts off, without a buffer.
 ///
-/// What changes it ([`on`](Self::on), [`off`](Self::off), [`swap`](Self::swap)) is for task context, on any CPU. A writer that is
-/// under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's preemption-off sections have
-/// ended, which is also when its memory can be used for something else.
+/// [`on`](Self::on) and [`off`](Self::off) may be called in any context, on any CPU; [`swap`](Self::swap) is for task context. A writer
+/// that is under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's preemption-off sections
+/// have ended, which is also when its memory can be used for something else.
 #[derive(Debug)]
 pub struct Ring {
     /// What is written to: null when off.
     active: AtomicPtr<Buffer>,
-    control: Mutex<Control>,
-}
-
-/// What the switches say.
-#[derive(Debug)]
-struct Control {
-    on: bool,
-    buffer: Option<&'static Buffer>,
+    /// The buffer there is, or null.
+    buffer: AtomicPtr<Buffer>,
+    on: AtomicBool,
+    /// One swap at a time.
+    swap: Mutex<()>,
 }
 
 impl Ring {
@@ -136,7 +136,9 @@ impl Ring {
     pub const fn new() -> Self {
         Self {
             active: AtomicPtr::new(core::ptr::null_mut()),
-            control: Mutex::new(Control { on: false, buffer: None }),
+            buffer: AtomicPtr::new(core::ptr::null_mut()),
+            on: AtomicBool::new(false),
+            swap: Mutex::new(()),
         }
     }
 
@@ -144,13 +146,23 @@ impl Ring {
     #[inline(always)]
     fn active(&self) -> Option<&'static Buffer> {
         let buffer = self.active.load(Ordering::Acquire);
-        // SAFETY: null, or made of a `&'static Buffer` by `activate`.
+        // SAFETY: null, or made of a `&'static Buffer` by `swap`.
         unsafe { buffer.as_ref() }
     }
 
-    fn activate(&self, buffer: Option<&'static Buffer>) {
-        let buffer = buffer.map_or(core::ptr::null_mut(), |buffer| core::ptr::from_ref(buffer).cast_mut());
-        self.active.store(buffer, Ordering::Release);
+    /// Makes `active` what the switch and the buffer say.
+    ///
+    /// Others may do so at the same time, on other CPUs or on top. Who changed one of the two comes here afterwards, and all accesses are
+    /// in one order: so of two that store different things here, the one that had looked too early finds that out behind its store, and
+    /// stores again.
+    fn settle(&self) {
+        loop {
+            let (on, buffer) = (self.on.load(Ordering::SeqCst), self.buffer.load(Ordering::SeqCst));
+            self.active.store(if on { buffer } else { core::ptr::null_mut() }, Ordering::SeqCst);
+            if on == self.on.load(Ordering::SeqCst) && buffer == self.buffer.load(Ordering::SeqCst) {
+                return;
+            }
+        }
     }
 
     /// Records a call at its return. `false` when it was refused, and counted, or the ring is off. Any context, on the ring's CPU, with
@@ -165,18 +177,16 @@ impl Ring {
         self.active().is_some_and(|buffer| buffer.record(record))
     }
 
-    /// Writes from now on; without a buffer, from when there is one.
+    /// Writes from now on; without a buffer, from when there is one. Any context.
     pub fn on(&self) {
-        let mut control = self.control.lock();
-        control.on = true;
-        self.activate(control.buffer);
+        self.on.store(true, Ordering::SeqCst);
+        self.settle();
     }
 
-    /// Writes no more.
+    /// Writes no more. Any context.
     pub fn off(&self) {
-        let mut control = self.control.lock();
-        control.on = false;
-        self.activate(None);
+        self.on.store(false, Ordering::SeqCst);
+        self.settle();
     }
 
     /// If records are written.
@@ -186,16 +196,18 @@ impl Ring {
 
     /// Takes the buffer away and gives another, or none: for more or less memory, or for a snapshot, with a spare buffer that becomes
     /// the one to write. The ring stays on or off. The old buffer can be read as before, and be given to a ring again.
+    ///
+    /// # Errors
+    /// [`RingError::InUse`]: the buffer is some ring's already.
     pub fn swap(&self, buffer: Option<&'static Buffer>) -> Result<Option<&'static Buffer>, RingError> {
         if let Some(buffer) = buffer {
             buffer.take()?;
         }
-        let mut control = self.control.lock();
-        let old = core::mem::replace(&mut control.buffer, buffer);
-        if control.on {
-            self.activate(buffer);
-        }
-        drop(control);
+        let _one = self.swap.lock();
+        let old = self.buffer();
+        let new = buffer.map_or(core::ptr::null_mut(), |buffer| core::ptr::from_ref(buffer).cast_mut());
+        self.buffer.store(new, Ordering::SeqCst);
+        self.settle();
         if let Some(old) = old {
             old.give_back();
         }
@@ -204,7 +216,8 @@ impl Ring {
 
     /// The buffer, to be read.
     pub fn buffer(&self) -> Option<&'static Buffer> {
-        self.control.lock().buffer
+        // SAFETY: null, or made of a `&'static Buffer` by `swap`.
+        unsafe { self.buffer.load(Ordering::Acquire).as_ref() }
     }
 }
 

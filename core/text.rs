@@ -19,7 +19,7 @@ use core::iter::Peekable;
 
 use crate::platform::Context;
 
-pub use function::{function_header, function_line};
+pub use function::{function_header, function_line, trace_header};
 use page::{Opening, Page, decimal_digits, lossy};
 
 pub(crate) use page::write_time;
@@ -344,13 +344,20 @@ impl Default for CpuState {
 #[derive(Debug)]
 pub struct Printer<'s> {
     options: Options,
+    /// The CPU of the first state.
+    first: u32,
     cpus: &'s mut [CpuState],
 }
 
 impl<'s> Printer<'s> {
     /// A printer for the CPUs 0 to `cpus.len() - 1`, which goes on where these states are.
     pub fn new(options: Options, cpus: &'s mut [CpuState]) -> Self {
-        Self { options, cpus }
+        Self { options, first: 0, cpus }
+    }
+
+    /// The same for one CPU.
+    pub fn of_cpu(options: Options, cpu: u32, state: &'s mut CpuState) -> Self {
+        Self { options, first: cpu, cpus: core::slice::from_mut(state) }
     }
 
     /// Writes the lines that open a trace: the tracer's name, and a head for each column.
@@ -384,8 +391,10 @@ impl<'s> Printer<'s> {
         resolve: &dyn Resolve,
         out: &mut dyn Write,
     ) -> Result<(), Error> {
-        let cpu_width = decimal_digits(self.cpus.len().saturating_sub(1) as u64);
-        let state = usize::try_from(event.cpu).ok().and_then(|cpu| self.cpus.get_mut(cpu));
+        let last = u64::from(self.first) + self.cpus.len() as u64;
+        let cpu_width = decimal_digits(last.saturating_sub(1));
+        let place = event.cpu.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+        let state = place.and_then(|place| self.cpus.get_mut(place));
         let state = state.ok_or(Error::NoSuchCpu(event.cpu))?;
         let mut page = Page { options: self.options, cpu_width, resolve, out };
 

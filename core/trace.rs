@@ -25,15 +25,27 @@ pub struct PartMemory<'m> {
 pub enum Reading {
     /// What is read stays (`trace`).
     Peek,
+    /// The same, without what was consumed before.
+    PeekRest,
     /// What is read is gone (`trace_pipe`).
     Consume,
+}
+
+/// Where a part's records come from.
+#[derive(Debug)]
+enum Source<'m> {
+    /// From nowhere: room for a page.
+    Idle(&'m mut [u64]),
+    Peek(Reader<'m>),
+    /// A consumer for each batch, so that nobody is kept from consuming in between.
+    Consume(&'m Buffer, &'m mut [u64]),
 }
 
 /// One CPU's records.
 #[derive(Debug)]
 pub struct Part<'m> {
     cpu: u32,
-    reader: Reader<'m>,
+    source: Source<'m>,
     tree: Tree<'m>,
     /// The lines whose events come next: the second is there to see whether the first closes at once.
     ahead: [Option<Ahead>; 2],
@@ -53,23 +65,72 @@ impl<'m> Part<'m> {
     /// # Errors
     /// [`RingError::Room`] if the page does not fit, [`RingError::Consumed`] if somebody else consumes.
     pub fn new(buffer: &'m Buffer, reading: Reading, memory: PartMemory<'m>) -> Result<Self, RingError> {
+        let mut part = Self::idle(memory);
+        part.start(buffer, reading)?;
+        Ok(part)
+    }
+
+    /// A part that reads nothing yet.
+    pub fn idle(memory: PartMemory<'m>) -> Self {
         let PartMemory { page, nodes, words } = memory;
-        let reader = match reading {
-            Reading::Peek => buffer.peek(page)?,
-            Reading::Consume => buffer.consume(page)?,
+        Self {
+            cpu: 0,
+            source: Source::Idle(page),
+            tree: Tree::new(nodes).with_words(words),
+            ahead: [None; 2],
+        }
+    }
+
+    /// Begins to read another buffer, or the same from the beginning. What was read before and not given is forgotten; so it is with
+    /// what was consumed.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new); the part is idle then.
+    pub fn start(&mut self, buffer: &'m Buffer, reading: Reading) -> Result<(), RingError> {
+        self.stop();
+        self.cpu = buffer.cpu().into();
+        let Source::Idle(page) = &mut self.source else { return Ok(()) };
+        if page.len() < buffer.page_len() {
+            return Err(RingError::Room(page.len()));
+        }
+        if reading == Reading::Consume {
+            // Room for it there is; who consumes right now is told here and not at every batch.
+            drop(buffer.consume(page)?);
+        }
+        let page = core::mem::take(page);
+        self.source = match reading {
+            Reading::Peek => Source::Peek(buffer.peek(page)?),
+            Reading::PeekRest => Source::Peek(buffer.peek_rest(page)?),
+            Reading::Consume => Source::Consume(buffer, page),
         };
-        let tree = Tree::new(nodes).with_words(words);
-        Ok(Self { cpu: buffer.cpu().into(), reader, tree, ahead: [None; 2] })
+        Ok(())
+    }
+
+    /// Reads nothing any more: the buffer is not touched from here on.
+    pub fn stop(&mut self) {
+        self.source = match core::mem::replace(&mut self.source, Source::Idle(&mut [])) {
+            Source::Peek(reader) => Source::Idle(reader.into_room()),
+            Source::Idle(page) | Source::Consume(_, page) => Source::Idle(page),
+        };
+        self.tree.clear();
+        self.ahead = [None; 2];
+    }
+
+    /// If it reads nothing.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.source, Source::Idle(_))
     }
 
     /// Reads the next batch into the tree: as many records as there is room for.
     fn fill(&mut self) {
-        while !self.tree.is_full() {
-            match self.reader.next() {
-                None => break,
-                // Unknown kinds take no room, and there is some.
-                Some(Item::Record(record)) => drop(self.tree.push(&record)),
-                Some(Item::Lost(count)) => drop(self.tree.push_lost(count)),
+        match &mut self.source {
+            Source::Idle(_) => {}
+            Source::Peek(reader) => fill(&mut self.tree, reader),
+            // Nothing for now while somebody else consumes.
+            Source::Consume(buffer, page) => {
+                if let Ok(mut reader) = buffer.consume(page) {
+                    fill(&mut self.tree, &mut reader);
+                }
             }
         }
         self.tree.close();
@@ -116,6 +177,17 @@ impl<'m> Part<'m> {
             }
             _ => None,
         };
+    }
+}
+
+fn fill(tree: &mut Tree<'_>, reader: &mut Reader<'_>) {
+    while !tree.is_full() {
+        match reader.next() {
+            None => break,
+            // Unknown kinds take no room, and there is some.
+            Some(Item::Record(record)) => drop(tree.push(&record)),
+            Some(Item::Lost(count)) => drop(tree.push_lost(count)),
+        }
     }
 }
 
@@ -196,6 +268,10 @@ impl<'t, 'm> Trace<'t, 'm> {
         Ok(())
     }
 }
+
+mod latest;
+
+pub use latest::write_latest;
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ mod error;
 mod log;
 mod options;
 mod read;
+pub mod recording;
 pub mod tracing;
 mod tree;
 mod value;
@@ -36,7 +37,7 @@ use log::Log;
 use tracing::Tracing;
 use tree::{Dir, File, Node, Tree};
 
-pub use engine::{EngineFunctions, FilesUsers};
+pub use engine::{EngineFunctions, FileSets, FilesUsers, SetsMemory};
 pub use error::{Cause, FsError, Refused};
 pub use log::LOGGED;
 pub use options::TraceOption;

@@ -87,6 +87,18 @@ pub enum Floats {
     Vector,
     /// In general registers, as code for targets without vectors has it.
     General,
+    /// One or the other: only what is in the same place either way is shown.
+    Unknown,
+}
+
+impl Floats {
+    /// The two that it may be.
+    fn either(self) -> (Self, Self) {
+        match self {
+            Self::Unknown => (Self::Vector, Self::General),
+            known => (known, known),
+        }
+    }
 }
 
 /// Memory that is read without faulting.
@@ -208,6 +220,15 @@ pub struct Returned<'r> {
     pub memory: Option<usize>,
 }
 
+/// Text that nobody wants.
+struct Nowhere;
+
+impl Write for Nowhere {
+    fn write_str(&mut self, _text: &str) -> fmt::Result {
+        Ok(())
+    }
+}
+
 /// What becomes of a function's return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetvalAt {
@@ -312,6 +333,24 @@ impl<'a> Values<'a> {
         (remarks, place)
     }
 
+    /// Whether this is an error: a number or pointer from -1 to -4095 of a function that returns these as C does, or `Err`. `None` if
+    /// it is not known.
+    pub fn is_error(&self, func: u32, returned: &Returned<'_>) -> Option<bool> {
+        let (ret, _) = self.prototype(func)?;
+        if self.retval_at(func) == Some(RetvalAt::Nothing) {
+            return Some(false);
+        }
+        let (OfFunction { convention, style, .. }, place) = self.returned(func, ret);
+        let source = self.retval_source(place, returned);
+        let errors = if convention == Convention::C { Errors::Named } else { Errors::Numbers };
+        Show::new(self, style, source, &mut Nowhere).is_error(ret, errors)
+    }
+
+    fn retval_source(&self, place: Place, returned: &Returned<'_>) -> Source<'a> {
+        let register = |n: u8| returned.registers.get(usize::from(n)).map(|word| *word as u64);
+        self.source(place, register, None, returned.memory.map(|addr| addr as u64))
+    }
+
     /// Where this FUNC will put what it returns, if the registers at its return do not say it any more: to be kept until then.
     pub fn result_address(&self, func: u32, entered: &Entered<'_>) -> Option<usize> {
         let (ret, _) = self.prototype(func)?;
@@ -329,8 +368,7 @@ impl<'a> Values<'a> {
             return Ok(());
         }
         let (OfFunction { convention, style, .. }, place) = self.returned(func, ret);
-        let register = |n: u8| returned.registers.get(usize::from(n)).map(|word| *word as u64);
-        let source = self.source(place, register, None, returned.memory.map(|addr| addr as u64));
+        let source = self.retval_source(place, returned);
         // What is called as C does may be a callback of C code, and returns what that expects.
         let errors = if convention == Convention::C { Errors::Named } else { Errors::Numbers };
         Show::new(self, style, source, out).whole(ret, errors)
@@ -344,8 +382,10 @@ impl<'a> Values<'a> {
             Convention::Unknown => (Convention::C, Convention::Rust),
             known => (known, known),
         };
-        let mut places = Arguments::new(self.rules(), one, ret);
-        let mut others = Arguments::new(self.rules(), other, ret);
+        let (vectors, general) = self.floats.either();
+        let rules = |floats| Rules { floats, ..self.rules() };
+        let mut ways = [(one, vectors), (other, vectors), (one, general), (other, general)]
+            .map(|(convention, floats)| Arguments::new(rules(floats), convention, ret));
         let registers =
             entered.registers.get(..self.machine.argument_registers()).unwrap_or(entered.registers);
         for (n, param) in params.iter().enumerate() {
@@ -355,10 +395,10 @@ impl<'a> Values<'a> {
             if n == MAX_PARAMS || (param.ty == 0 && n + 1 == params.len()) {
                 return out.write_str("...");
             }
-            let (place, also) = (places.place(param.ty), others.place(param.ty));
+            let places = ways.each_mut().map(|way| way.place(param.ty));
             let place = match remarks::of_parameter(&self.btf, func, n as u32) {
                 Some(place) => place.place(self.split_of(param.ty)),
-                None if place == also => place,
+                None if places == [places[0]; 4] => places[0],
                 None => Place::Unknown,
             };
             if !param.name.is_empty() {

@@ -337,6 +337,13 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         applied
     }
 
+    /// What a user of the straight path wants has changed: it may have to leave it, or can take it again. Task context.
+    pub fn path_changed(&self) {
+        let _control = self.control.lock();
+        self.users.straight.off();
+        self.choose_path();
+    }
+
     /// Lets the functions of a user with a trampoline of its own go on elsewhere (`modify_ftrace_direct`). Each call goes to the
     /// one or to the other.
     ///

@@ -14,23 +14,36 @@ const NAME: usize = 30;
 /// # Errors
 /// Those of `out`.
 pub fn write_profile(out: &mut dyn Write, rows: &[ProfileRow], resolve: &dyn Resolve) -> fmt::Result {
+    write_profile_head(out)?;
+    rows.iter().try_for_each(|row| write_profile_row(out, row, resolve))
+}
+
+/// Writes the two lines above the rows.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_profile_head(out: &mut dyn Write) -> fmt::Result {
     out.write_str("  Function                               Hit    Time            Avg             s^2\n")?;
-    out.write_str("  --------                               ---    ----            ---             ---\n")?;
-    for row in rows {
-        out.write_str("  ")?;
-        let mut name = Cut { out, left: NAME };
-        write!(name, "{}", Name { func: row.func.get(), resolve })?;
-        let pad = name.left;
-        write!(out, "{:pad$}  {:>10}", "", row.hits)?;
-        // The writer of times takes thousandths.
-        let thousandths = u64::try_from(row.variance() / 1000).unwrap_or(u64::MAX);
-        for time in [row.time_ns, row.average_ns(), thousandths] {
-            out.write_str("    ")?;
-            write_time(out, time)?;
-        }
-        out.write_str("\n")?;
+    out.write_str("  --------                               ---    ----            ---             ---\n")
+}
+
+/// Writes one row.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_profile_row(out: &mut dyn Write, row: &ProfileRow, resolve: &dyn Resolve) -> fmt::Result {
+    out.write_str("  ")?;
+    let mut name = Cut { out, left: NAME };
+    write!(name, "{}", Name { func: row.func.get(), resolve })?;
+    let pad = name.left;
+    write!(out, "{:pad$}  {:>10}", "", row.hits)?;
+    // The writer of times takes thousandths.
+    let thousandths = u64::try_from(row.variance() / 1000).unwrap_or(u64::MAX);
+    for time in [row.time_ns, row.average_ns(), thousandths] {
+        out.write_str("    ")?;
+        write_time(out, time)?;
     }
-    Ok(())
+    out.write_str("\n")
 }
 
 struct Name<'a> {

@@ -13,17 +13,19 @@ use Ordering::{Acquire, Relaxed, Release};
 /// How far a reader is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
-    position: u64,
+    pub(super) position: u64,
     /// Records and refusals that were seen, or reported as lost.
-    records: u64,
-    refused: u64,
+    pub(super) records: u64,
+    pub(super) refused: u64,
+    /// Records that were handed out since the last reset.
+    pub(super) read: u64,
     /// What the record at `position` is decoded with, if it is not at the beginning of a page.
     chain: Chain,
 }
 
 impl Cursor {
     pub(super) const START: Self =
-        Self { position: 0, records: 0, refused: 0, chain: Chain { base: 0, who: Who::NOBODY } };
+        Self { position: 0, records: 0, refused: 0, read: 0, chain: Chain { base: 0, who: Who::NOBODY } };
 }
 
 /// What a reader finds.
@@ -48,6 +50,8 @@ enum Place<'a> {
 pub struct Reader<'a> {
     buffer: &'a Buffer,
     place: Place<'a>,
+    /// What is written from here on is not read.
+    until: u64,
     /// Copied words, good ones only.
     copy: &'a mut [u64],
     /// Which of them have not been read yet.
@@ -67,6 +71,20 @@ impl Buffer {
         Reader::new(self, Place::Own(floor), copy)
     }
 
+    /// A reader that leaves everything where it is, and passes over what was consumed. It ends at what is there now, so that who is
+    /// recorded himself comes to an end too.
+    pub fn peek_rest<'a>(&'a self, copy: &'a mut [u64]) -> Result<Reader<'a>, RingError> {
+        let until = self.writer.commit.load(Acquire);
+        Ok(Reader { until, ..Reader::new(self, Place::Own(self.rest()), copy)? })
+    }
+
+    /// Where what was neither forgotten nor consumed begins; a consumer that is at it right now does not count.
+    pub(super) fn rest(&self) -> Cursor {
+        let floor = *self.shared.floor.lock();
+        let consumer = Mutex::try_lock(&self.shared.consumer).map(|cursor| *cursor);
+        consumer.filter(|cursor| cursor.position > floor.position).unwrap_or(floor)
+    }
+
     /// A reader that goes on where the last consumer stopped, one at a time. A record is consumed when it is handed out; where the buffer
     /// stops when full, that makes room.
     pub fn consume<'a>(&'a self, copy: &'a mut [u64]) -> Result<Reader<'a>, RingError> {
@@ -79,6 +97,11 @@ impl Buffer {
         let mut floor = self.shared.floor.lock();
         *floor = self.end();
         let _ = self.shared.consumed.fetch_max(floor.position, Release);
+        if let Some(mut consumer) = Mutex::try_lock(&self.shared.consumer)
+            && consumer.position <= floor.position
+        {
+            *consumer = *floor;
+        }
     }
 
     /// Sequence numbers of the pages that are there, the one being written included.
@@ -113,7 +136,7 @@ impl Buffer {
     }
 
     /// If a page has not been entered again: then what was loaded of it before is good.
-    fn is_there(&self, page: u64) -> bool {
+    pub(super) fn is_there(&self, page: u64) -> bool {
         // Against the release fence behind the store to `entered`.
         fence(Acquire);
         interrupt_point();
@@ -143,7 +166,7 @@ impl Buffer {
             }
             if self.is_there(page) {
                 let refused = self.writer.refused.load(Relaxed);
-                return Cursor { position: commit, records, refused, chain };
+                return Cursor { position: commit, records, refused, read: 0, chain };
             }
         }
     }
@@ -154,7 +177,12 @@ impl<'a> Reader<'a> {
         if copy.len() < buffer.page_len() {
             return Err(RingError::Room(copy.len()));
         }
-        Ok(Self { buffer, place, copy, have: 0..0 })
+        Ok(Self { buffer, place, until: u64::MAX, copy, have: 0..0 })
+    }
+
+    /// Ends the reading, and gives the room back.
+    pub fn into_room(self) -> &'a mut [u64] {
+        self.copy
     }
 
     /// The next record or loss; `None` when there is no more now.
@@ -209,6 +237,7 @@ impl<'a> Reader<'a> {
             self.have.start = words.end;
             if counts(first) {
                 cursor.records += 1;
+                cursor.read += 1;
                 // What fills the page goes with its last record, so that the page is free then.
                 let filling = rest.iter().skip(len).take_while(|&&word| word == 0).count();
                 cursor.position += filling as u64;
@@ -228,7 +257,7 @@ impl<'a> Reader<'a> {
             if cursor.position < floor.position {
                 *cursor = floor;
             }
-            let commit = buffer.writer.commit.load(Acquire);
+            let commit = buffer.writer.commit.load(Acquire).min(self.until);
             let oldest = buffer.page_range().start << buffer.page_log2;
             cursor.position = cursor.position.max(oldest);
             if cursor.position >= commit {

@@ -200,8 +200,8 @@ fn there_is_a_straight_path_for_the_tracer_alone<T: Target>() {
     let engine = image.start::<T>();
     let is_on = || engine.takes_straight_path();
     let graph = || GraphOps::<T::Regs>::new(|_, _| Want::Nothing, |_, _| {}, Filter::ALL);
-    let tracer: &'static GraphOps<T::Regs> = keep(graph().straight());
-    let second: &'static GraphOps<T::Regs> = keep(graph().straight());
+    let tracer: &'static GraphOps<T::Regs> = keep(graph().straight(|| true));
+    let second: &'static GraphOps<T::Regs> = keep(graph().straight(|| true));
     let other: &'static GraphOps<T::Regs> = keep(graph());
     let ops: &'static Ops<T::Regs> = keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::NONE));
     assert!(!is_on(), "nobody is there");

@@ -10,12 +10,17 @@ use super::page::{foreign, lossy};
 use super::{Event, Kind, Resolve};
 use crate::platform::Context;
 
-/// What stands above the lines. `cpus` is how many CPUs there are, `shown` how many entries are in the buffers, `written` how many have
-/// been.
+/// [`trace_header`] of the function tracer.
 pub fn function_header(out: &mut dyn Write, shown: u64, written: u64, cpus: usize) -> fmt::Result {
+    trace_header(out, "function", shown, written, cpus)
+}
+
+/// What stands above the lines of a tracer that has one for each event. `cpus` is how many CPUs there are, `shown` how many entries
+/// are in the buffers, `written` how many have been.
+pub fn trace_header(out: &mut dyn Write, tracer: &str, shown: u64, written: u64, cpus: usize) -> fmt::Result {
     writeln!(
         out,
-        "# tracer: function\n#\n# entries-in-buffer/entries-written: {shown}/{written}   #P:{cpus}\n#"
+        "# tracer: {tracer}\n#\n# entries-in-buffer/entries-written: {shown}/{written}   #P:{cpus}\n#"
     )?;
     out.write_str(
         "#                                _-----=> irqs-off/BH-disabled

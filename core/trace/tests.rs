@@ -11,7 +11,7 @@ use crate::testing::{Random, keep, keep_all, storm};
 use crate::text::{CpuState, Kind, NoNames, Options, Task};
 use crate::wire::{Call, Hit, Mark, Record, Who};
 
-struct Plain;
+pub(super) struct Plain;
 
 impl Key for Plain {
     fn addr(&self, func: u32) -> usize {
@@ -25,7 +25,7 @@ impl Key for Plain {
     }
 }
 
-fn buffer(cpu: u16, words: usize) -> (&'static Ring, &'static Buffer) {
+pub(super) fn buffer(cpu: u16, words: usize) -> (&'static Ring, &'static Buffer) {
     let words = keep_all((0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
     let buffer = Buffer::new(cpu, words, Buffer::MIN_PAGE_WORDS, Mode::Overwrite).expect("it fits");
     let (ring, buffer): (&Ring, &Buffer) = (keep(Ring::new()), keep(buffer));
@@ -49,7 +49,7 @@ impl Memory {
     }
 }
 
-const WHO: Who = Who { task: 1, context: Context::Task };
+pub(super) const WHO: Who = Who { task: 1, context: Context::Task };
 
 #[test]
 fn cpus_come_in_the_order_of_time_and_nothing_is_missing() {
@@ -140,7 +140,34 @@ fn a_refused_page_and_a_second_consumer_are_told() {
     let mut small = memory.lend();
     small.page = &mut small.page[..3];
     assert_eq!(Part::new(buffer, Reading::Peek, small).unwrap_err(), RingError::Room(3));
-    let first = Part::new(buffer, Reading::Consume, memory.lend()).unwrap();
+    let first = buffer.consume(&mut memory.page).unwrap();
     assert_eq!(Part::new(buffer, Reading::Consume, other.lend()).unwrap_err(), RingError::Consumed);
     drop(first);
+    assert!(Part::new(buffer, Reading::Consume, other.lend()).is_ok());
+}
+
+#[test]
+fn a_part_begins_anew_and_leaves_out_what_was_consumed() {
+    let (ring, first) = buffer(0, 1024);
+    let (mut memory, mut other, mut states) = (Memory::new(4), Memory::new(4), [CpuState::NEW]);
+    let mut shown = |part: &mut Part<'_>| {
+        let (mut printer, mut text) = (Printer::new(Options::default(), &mut states), String::new());
+        let mut trace = Trace::new(core::slice::from_mut(part));
+        trace.print(&mut printer, &Plain, &NoNames, &mut text).unwrap();
+        text
+    };
+    assert!(ring.record(&Record::Call(Call::new(1, 0, WHO, 10, 20))));
+    let mut part = Part::new(first, Reading::PeekRest, memory.lend()).unwrap();
+    let mut pipe = Part::new(first, Reading::Consume, other.lend()).unwrap();
+    assert!(shown(&mut part).contains("0x1();"));
+    assert_eq!(shown(&mut part), "");
+    part.start(first, Reading::PeekRest).unwrap();
+    assert!(shown(&mut part).contains("0x1();"));
+    assert!(shown(&mut pipe).contains("0x1();"));
+    part.start(first, Reading::PeekRest).unwrap();
+    assert_eq!(shown(&mut part), "");
+    part.start(first, Reading::Peek).unwrap();
+    assert!(shown(&mut part).contains("0x1();"));
+    part.stop();
+    assert_eq!((part.is_idle(), shown(&mut part)), (true, String::new()));
 }

@@ -5,11 +5,10 @@
 //! them with each write. Words that wait for a module are the keeper's alone: after modules were loaded,
 //! [`EngineFunctions::refresh`] hands their functions on.
 //!
-//! The limits are kept, for a tracer that asks them (depth, threshold, interrupts, sleep-time, graph-time); this crate's own
-//! function_graph does not.
+//! `set_graph_function` and `set_graph_notrace` are the filter and the notrace set of another keeper. Its functions are copied to lent
+//! memory, where the limits look for them. So it is with sets of tasks (`sets`).
 //!
-//! Function commands, the profiler, `set_graph_function`, `set_graph_notrace` and sets of tasks are refused
-//! ([`FunctionsError::NotSupported`], or the word's own cause): nothing here carries them out.
+//! Function commands are refused as words' own cause: nothing here carries them out.
 
 use core::fmt;
 
@@ -24,36 +23,91 @@ use crate::limits::{LimitOptions, Limits};
 use crate::machine::Machine;
 use crate::ops::Ops;
 use crate::platform::Platform;
-use crate::regs::Regs;
+use crate::profile::{ProfileRow, Profiler, write_profile_head, write_profile_row};
+use crate::text::Resolve;
 use crate::users::User;
 use crate::words::{List, Mode, Place};
 
+mod sets;
+
+pub use sets::{FileSets, SetsMemory};
+
+use sets::Sets;
+
 /// The users that the files speak of. All are kept in `static`s.
-#[derive(Debug)]
-pub struct FilesUsers<R: Regs> {
+pub struct FilesUsers<P: Platform, M: Machine> {
     /// Keeps the sets of the filter files; never registered. Its callback is never called, and its filter is what the files say first.
-    pub keeper: &'static Ops<R>,
+    pub keeper: &'static Ops<M::Regs>,
+    /// The same for `set_graph_function` and `set_graph_notrace`.
+    pub graph_keeper: &'static Ops<M::Regs>,
     /// The function tracer.
-    pub function: &'static Ops<R>,
+    pub function: &'static Ops<M::Regs>,
     /// The function_graph tracer.
-    pub graph: &'static GraphOps<R>,
-    /// What a tracer may ask about its calls.
+    pub graph: &'static GraphOps<M::Regs>,
+    /// What both tracers ask about their calls.
     pub limits: &'static Limits,
+    /// The profiler.
+    pub profiler: &'static Profiler<P, M::Regs>,
+    /// Names, for the profiler's tables.
+    pub names: &'static (dyn Resolve + Sync),
+}
+
+impl<P: Platform, M: Machine> fmt::Debug for FilesUsers<P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilesUsers").finish_non_exhaustive()
+    }
+}
+
+/// The profiler, and which of its tables is being read.
+#[derive(Debug)]
+struct Profile {
+    is_on: bool,
+    /// Lent, to sort a table in.
+    rows: &'static mut [ProfileRow],
+    /// The table that is in `rows`, how many rows it has, and the place of its reader.
+    cpu: usize,
+    count: usize,
+    stamp: u64,
 }
 
 /// See the module.
-#[derive(Debug)]
 pub struct EngineFunctions<P: Platform, M: Machine> {
     engine: &'static Engine<P, M>,
-    users: FilesUsers<M::Regs>,
+    users: FilesUsers<P, M>,
     /// The tracer that was prepared last.
     tracer: Mutex<Tracer>,
+    sets: Mutex<Option<Sets>>,
+    profile: Mutex<Option<Profile>>,
+}
+
+impl<P: Platform, M: Machine> fmt::Debug for EngineFunctions<P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineFunctions").finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform, M: Machine> EngineFunctions<P, M> {
     /// The functions of an engine.
-    pub const fn new(engine: &'static Engine<P, M>, users: FilesUsers<M::Regs>) -> Self {
-        Self { engine, users, tracer: Mutex::new(Tracer::Nop) }
+    pub const fn new(engine: &'static Engine<P, M>, users: FilesUsers<P, M>) -> Self {
+        Self {
+            engine,
+            users,
+            tracer: Mutex::new(Tracer::Nop),
+            sets: Mutex::new(None),
+            profile: Mutex::new(None),
+        }
+    }
+
+    /// Lends the memory for sets of tasks and for the functions of `set_graph_function` and `set_graph_notrace`: until then those files
+    /// can be emptied only.
+    pub fn lend_sets(&self, memory: SetsMemory) {
+        *self.sets.lock() = Some(Sets::new(memory));
+    }
+
+    /// Lends rows to sort a CPU's profile in: one for each function that its table has room for. The tables themselves are lent by
+    /// [`Profiler::lend`]. Until then there is no profiler.
+    pub fn lend_profile_rows(&self, rows: &'static mut [ProfileRow]) {
+        *self.profile.lock() = Some(Profile { is_on: false, rows, cpu: 0, count: 0, stamp: 0 });
     }
 
     /// Gives the tracer in use the functions of modules that came meanwhile. Task context.
@@ -61,8 +115,14 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
     /// # Errors
     /// What goes wrong with the text.
     pub fn refresh(&self) -> Result<(), Error> {
+        self.publish(WhichSet::Filter)?;
+        self.publish(WhichSet::Notrace)?;
         let tracer = *self.tracer.lock();
-        self.adopt(tracer)
+        self.adopt(tracer)?;
+        if self.profiles() {
+            self.engine.adopt_sets(self.users.keeper, User::Graph(self.users.profiler.ops()))?;
+        }
+        Ok(())
     }
 
     fn adopt(&self, tracer: Tracer) -> Result<(), Error> {
@@ -74,12 +134,34 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
         self.engine.adopt_sets(self.users.keeper, user)
     }
 
-    fn which(file: FilterFile) -> Option<WhichSet> {
+    fn which(&self, file: FilterFile) -> (&'static Ops<M::Regs>, WhichSet) {
         match file {
-            FilterFile::Filter => Some(WhichSet::Filter),
-            FilterFile::Notrace => Some(WhichSet::Notrace),
-            FilterFile::GraphFunction | FilterFile::GraphNotrace => None,
+            FilterFile::Filter => (self.users.keeper, WhichSet::Filter),
+            FilterFile::Notrace => (self.users.keeper, WhichSet::Notrace),
+            FilterFile::GraphFunction => (self.users.graph_keeper, WhichSet::Filter),
+            FilterFile::GraphNotrace => (self.users.graph_keeper, WhichSet::Notrace),
         }
+    }
+
+    /// Lets the limits see a set of the graph keeper.
+    fn publish(&self, which: WhichSet) -> Result<(), Error> {
+        let mut sets = self.sets.lock();
+        let Some(sets) = &mut *sets else { return Ok(()) };
+        // What the set before the last one used is filled next.
+        self.engine.synchronize();
+        let (limits, keeper) = (self.users.limits, self.users.graph_keeper);
+        // SAFETY: the limits have been given the set that came after it, callbacks look at the sets within a section, and the line
+        // above has waited for those that began before.
+        let set = unsafe { sets.functions(which, |room| self.engine.members(keeper, which, room)) };
+        match set {
+            // Nothing was ever written.
+            Err(Error::NotRegistered) => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(set) if which == WhichSet::Filter => limits.set_graph_function(set),
+            Ok(set) => limits.set_graph_notrace(set),
+        }
+        self.engine.path_changed();
+        Ok(())
     }
 
     fn limit(&self, option: LimitOptions) -> bool {
@@ -87,9 +169,12 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
     }
 
     fn set_limit(&self, option: LimitOptions, on: bool) {
-        let mut options = self.users.limits.options();
-        options.set(option, on);
-        self.users.limits.set_options(options);
+        for limits in [self.users.limits, self.users.profiler.limits()] {
+            let mut options = limits.options();
+            options.set(option, on);
+            limits.set_options(options);
+        }
+        self.engine.path_changed();
     }
 }
 
@@ -98,11 +183,22 @@ const EVERYTHING: &str = "#### all functions enabled ####";
 
 impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     fn write_words(&self, file: FilterFile, text: &str, mode: Mode) -> Result<(), Refused> {
-        let which = Self::which(file).ok_or(FunctionsError::NotSupported)?;
+        let (keeper, which) = self.which(file);
+        let is_graphs = matches!(file, FilterFile::GraphFunction | FilterFile::GraphNotrace);
+        if is_graphs && !text.trim_ascii().is_empty() {
+            let room = self.sets.lock().as_ref().map(|sets| sets.room(which));
+            let max = room.ok_or(FunctionsError::NotSupported)?;
+            let count = self.engine.stats().sites;
+            // Then no text can be too much.
+            if count > max {
+                return Err(FunctionsError::TooMany { count, max }.into());
+            }
+        }
         let is_empty = mode == Mode::Replace && text.trim_ascii().is_empty();
         let text = if is_empty && which == WhichSet::Filter { EVERYTHING } else { text };
-        self.engine.write_ops_words(self.users.keeper, which, text, mode)?;
-        self.refresh().map_err(|error| Refused::at(0, Cause::Functions(error.into())))
+        self.engine.write_ops_words(keeper, which, text, mode)?;
+        let done = if is_graphs { self.publish(which) } else { self.refresh() };
+        done.map_err(|error| Refused::at(0, Cause::Functions(error.into())))
     }
 
     fn read_words(
@@ -111,13 +207,13 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         place: &mut Place,
         bytes: &mut [u8],
     ) -> Result<usize, FunctionsError> {
-        let which = Self::which(file).ok_or(FunctionsError::NotSupported)?;
-        match self.engine.read_ops_words(self.users.keeper, which, place, bytes) {
+        let (keeper, which) = self.which(file);
+        match self.engine.read_ops_words(keeper, which, place, bytes) {
             // Nothing was written yet: no words make it a user with a slot.
             Err(Error::NotRegistered) => {
-                let made = self.engine.write_ops_words(self.users.keeper, which, "", Mode::Append);
+                let made = self.engine.write_ops_words(keeper, which, "", Mode::Append);
                 made.map_err(|_| FunctionsError::NotSupported)?;
-                Ok(self.engine.read_ops_words(self.users.keeper, which, place, bytes)?)
+                Ok(self.engine.read_ops_words(keeper, which, place, bytes)?)
             }
             read => Ok(read?),
         }
@@ -131,12 +227,29 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         Shown::End
     }
 
-    fn pids(&self, _file: PidFile, _each: &mut dyn FnMut(u32)) -> bool {
-        false
+    fn pids(&self, file: PidFile, each: &mut dyn FnMut(u32)) -> bool {
+        let sets = self.sets.lock();
+        let pids = sets.as_ref().and_then(|sets| sets.listed(file));
+        pids.into_iter().flatten().for_each(|pid| each(*pid));
+        pids.is_some()
     }
 
-    fn set_pids(&self, _file: PidFile, pids: Option<&[u32]>) -> Result<(), FunctionsError> {
-        if pids.is_none() { Ok(()) } else { Err(FunctionsError::NotSupported) }
+    fn set_pids(&self, file: PidFile, pids: Option<&[u32]>) -> Result<(), FunctionsError> {
+        let mut sets = self.sets.lock();
+        let Some(sets) = &mut *sets else {
+            return if pids.is_none() { Ok(()) } else { Err(FunctionsError::NotSupported) };
+        };
+        self.engine.synchronize();
+        // SAFETY: as in `publish`; the limits get the set at once, and nobody is between.
+        let set = unsafe { sets.tasks(file, pids) }?;
+        for limits in [self.users.limits, self.users.profiler.limits()] {
+            match file {
+                PidFile::Pid => limits.set_pids(set),
+                PidFile::NotracePid => limits.set_notrace_pids(set),
+            }
+        }
+        self.engine.path_changed();
+        Ok(())
     }
 
     fn max_depth(&self) -> u32 {
@@ -145,6 +258,7 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
 
     fn set_max_depth(&self, depth: u32) {
         self.users.limits.set_max_depth(depth);
+        self.engine.path_changed();
     }
 
     fn thresh_ns(&self) -> u64 {
@@ -153,6 +267,7 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
 
     fn set_thresh_ns(&self, ns: u64) {
         self.users.limits.set_thresh_ns(ns);
+        self.engine.path_changed();
     }
 
     fn sleep_time(&self) -> bool {
@@ -164,11 +279,14 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     }
 
     fn graph_time(&self) -> bool {
-        self.limit(LimitOptions::GRAPH_TIME)
+        self.users.profiler.limits().options().contains(LimitOptions::GRAPH_TIME)
     }
 
     fn set_graph_time(&self, on: bool) {
-        self.set_limit(LimitOptions::GRAPH_TIME, on);
+        let limits = self.users.profiler.limits();
+        let mut options = limits.options();
+        options.set(LimitOptions::GRAPH_TIME, on);
+        limits.set_options(options);
     }
 
     fn set_irqs(&self, on: bool) {
@@ -182,19 +300,59 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     }
 
     fn profiles(&self) -> bool {
-        false
+        self.profile.lock().as_ref().is_some_and(|profile| profile.is_on)
     }
 
     fn set_profiles(&self, on: bool) -> Result<(), FunctionsError> {
-        if on { Err(FunctionsError::NotSupported) } else { Ok(()) }
+        let mut profile = self.profile.lock();
+        let Some(profile) = &mut *profile else {
+            return if on { Err(FunctionsError::NotSupported) } else { Ok(()) };
+        };
+        if profile.is_on == on {
+            return Ok(());
+        }
+        let (profiler, ops) = (self.users.profiler, self.users.profiler.ops());
+        if on {
+            profiler.clear();
+            profile.stamp += 1;
+            self.engine.adopt_sets(self.users.keeper, User::Graph(ops))?;
+            self.engine.register_graph(ops)?;
+            profile.is_on = true;
+            return Ok(());
+        }
+        // It is out even if something goes wrong.
+        profile.is_on = false;
+        Ok(self.engine.unregister_graph(ops)?)
     }
 
     fn next_profile(
         &self,
-        _cpu: usize,
-        _place: &mut TextPlace,
-        _out: &mut dyn fmt::Write,
+        cpu: usize,
+        place: &mut TextPlace,
+        out: &mut dyn fmt::Write,
     ) -> Result<Shown, FunctionsError> {
-        Err(FunctionsError::NotSupported)
+        let mut profile = self.profile.lock();
+        let profile = profile.as_mut().ok_or(FunctionsError::NotSupported)?;
+        if place.stamp != profile.stamp || cpu != profile.cpu || place.stamp == 0 {
+            profile.count = self.users.profiler.rows(cpu, profile.rows)?.len();
+            profile.cpu = cpu;
+            profile.stamp += 1;
+            place.stamp = profile.stamp;
+        }
+        let written = match place.texts.checked_sub(1) {
+            None => write_profile_head(out),
+            Some(row) => {
+                let rows = profile.rows.get(..profile.count).unwrap_or(&[]);
+                let Some(row) = rows.get(row as usize) else { return Ok(Shown::End) };
+                write_profile_row(out, row, self.users.names)
+            }
+        };
+        if written.is_ok() {
+            place.texts += 1;
+        }
+        Ok(Shown::Text)
     }
 }
+
+#[cfg(test)]
+mod tests;

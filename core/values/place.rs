@@ -90,6 +90,13 @@ impl Rules<'_, '_> {
 
     /// Where a value of this type is when the function returns.
     pub(super) fn returned(&self, convention: Convention, ty: u32) -> Place {
+        let (vectors, general) = self.floats.either();
+        let place = Self { floats: vectors, ..*self }.returned_one_way(convention, ty);
+        let also = Self { floats: general, ..*self }.returned_one_way(convention, ty);
+        if place == also { place } else { Place::Unknown }
+    }
+
+    fn returned_one_way(&self, convention: Convention, ty: u32) -> Place {
         let by = |convention| match self.shape(ty) {
             None => Place::Unknown,
             Some(shape) if shape.size == 0 => Place::Nothing,

@@ -57,6 +57,40 @@ impl<'s, 'a> Show<'s, 'a> {
         }
     }
 
+    /// Whether the whole value is an error; `None` if it is not known.
+    pub(super) fn is_error(&self, ty: u32, errors: Errors) -> Option<bool> {
+        let ty = self.btf().resolve(ty).ok()?;
+        let is_errno = |value: i64| (-i64::from(MAX_ERRNO)..0).contains(&value);
+        match (ty.kind, errors) {
+            (Kind::Int(int), Errors::Named)
+                if int.encoding == Encoding::SIGNED && matches!(int.size, 4 | 8) =>
+            {
+                let value = self.number(0, int.size)?;
+                Some(is_errno(sign_extend(cut(value, int.size * 8), int.size * 8)))
+            }
+            (Kind::Ptr(_), Errors::Named) => Some(is_errno(self.number(0, 8)? as i64)),
+            (Kind::Enum { size, constants }, Errors::Named) if size <= 8 => {
+                let (value, bits) = (self.number(0, size)?, size * 8);
+                let is_named = constants.iter().any(|constant| cut(constant.value, bits) == cut(value, bits));
+                let is_error = is_errno(sign_extend(cut(value, bits), bits));
+                Some(is_error && (constants.signed() || !is_named))
+            }
+            (Kind::Union { members, .. }, _) => match remarks::special(self.btf(), ty.id) {
+                Some(Special::Variants { at, size }) => {
+                    let discriminant = match size {
+                        0 => None,
+                        size => Some(self.number(at.into(), size)?),
+                    };
+                    let member = remarks::variant(self.btf(), ty.id, discriminant)?;
+                    Some(members.get(member as usize)?.name == "Err")
+                }
+                _ => Some(false),
+            },
+            // What says nothing of errors is none, if it can be known at all.
+            _ => Some(false),
+        }
+    }
+
     /// The value of this type at byte `at`.
     fn value(&mut self, ty: u32, at: u64, errors: Errors, depth: u32) -> fmt::Result {
         if depth == 0 || self.left == 0 {

@@ -310,6 +310,12 @@ impl<'m> Tree<'m> {
         }
     }
 
+    /// Forgets everything, as if it were new.
+    pub fn clear(&mut self) {
+        (self.len, self.words_used, self.given) = (0, 0, None);
+        self.reading = Reading { end: 0, at: 0, next: None, leaf: false };
+    }
+
     /// The lines of what has been pushed, in order; forgets it. What is pushed afterwards goes on from there.
     pub fn lines(&mut self) -> impl Iterator<Item = Line> {
         self.close();

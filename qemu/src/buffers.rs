@@ -12,7 +12,7 @@ use fgraph::wire::tree::{self, Node};
 use crate::{machine, percpu::MAX_CPUS, tracing};
 
 /// Words of a page of a buffer: 4 KiB.
-const PAGE_WORDS: usize = 512;
+pub const PAGE_WORDS: usize = 512;
 
 /// Records of a CPU that are put in order together, at most. A call with more inside of it is shown without its opening.
 const NODES: u64 = 16 * 1024;

@@ -3,6 +3,7 @@
 //! | word | what is run |
 //! | --- | --- |
 //! | `demo` | the demo, as without any word |
+//! | `shell` | a shell on the serial line, with the tracer's files |
 //! | `test` | all boot tests |
 //! | `case=NAME` | the boot tests of that name |
 //! | `long` | nothing of its own: boot tests take many more samples where they take any |
@@ -10,6 +11,7 @@
 //! | `bench` | measurements of what a traced call costs |
 //! | `selfcheck` | the check of this kernel itself, without the tracer |
 //! | `crash=KIND` | one deliberate disaster, see [`Crash`] |
+//! | `trace=PATH` | nothing of its own: the demo writes what it recorded to this file of the host |
 //! | `classic` | no command: the tracer replaces return addresses although it could do without |
 
 use core::{fmt, str, sync::atomic::Ordering};
@@ -21,6 +23,8 @@ use crate::{cases, crash::Crash};
 pub enum Command<'a> {
     /// The demo.
     Demo,
+    /// The shell.
+    Shell,
     /// All boot tests.
     Test,
     /// The boot tests of this name.
@@ -57,6 +61,11 @@ impl fmt::Display for Error<'_> {
 /// Asks for the classic way of hooking.
 pub const CLASSIC: &str = "classic";
 
+/// The file of the host that a trace goes to.
+pub fn trace(line: &[u8]) -> Option<&str> {
+    str::from_utf8(line).ok()?.split_ascii_whitespace().find_map(|word| word.strip_prefix("trace="))
+}
+
 /// Whether a word that is no command is on the line.
 pub fn has(line: &[u8], wanted: &str) -> bool {
     str::from_utf8(line).is_ok_and(|line| line.split_ascii_whitespace().any(|word| word == wanted))
@@ -66,7 +75,7 @@ pub fn has(line: &[u8], wanted: &str) -> bool {
 pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
     let line = str::from_utf8(line).map_err(|_| Error::NotText)?;
     let mut command = None;
-    for word in line.split_ascii_whitespace().filter(|word| *word != CLASSIC) {
+    for word in line.split_ascii_whitespace().filter(|word| *word != CLASSIC && !word.starts_with("trace=")) {
         if word == "long" {
             cases::LONG.store(true, Ordering::Relaxed);
             continue;
@@ -86,6 +95,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Error<'_>> {
 fn parse_word(word: &str) -> Result<Command<'_>, Error<'_>> {
     Ok(match (word, word.split_once('=')) {
         ("demo", _) => Command::Demo,
+        ("shell", _) => Command::Shell,
         ("test", _) => Command::Test,
         ("bench", _) => Command::Bench,
         ("selfcheck", _) => Command::SelfCheck,

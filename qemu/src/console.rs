@@ -58,6 +58,23 @@ pub fn print_locked(args: fmt::Arguments<'_>) {
     OWNER.store(FREE, Ordering::Release);
 }
 
+/// Prints bytes as [`print_locked`] prints text.
+#[unsafe(link_section = ".text.notrace")]
+pub fn write_bytes(bytes: &[u8]) {
+    let _irqs = IrqsOff::new();
+    let cpu = machine::per_cpu().cpu;
+    let is_ours = OWNER.load(Ordering::Relaxed) == cpu;
+    while !is_ours && OWNER.compare_exchange_weak(FREE, cpu, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        panic::stop_if_over();
+        machine::relax();
+    }
+    panic::stop_if_over();
+    machine::console_write(bytes);
+    if !is_ours {
+        OWNER.store(FREE, Ordering::Release);
+    }
+}
+
 /// Ends the line that somebody may have been in the middle of. For the CPU that ends the kernel.
 #[unsafe(link_section = ".text.notrace")]
 pub fn break_line() {
@@ -75,7 +92,7 @@ pub fn print_unlocked(args: fmt::Arguments<'_>) {
 
 /// The serial line. All three methods are written out, because provided ones would be compiled into traced
 /// text.
-struct Serial;
+pub struct Serial;
 
 impl Write for Serial {
     #[unsafe(link_section = ".text.notrace")]

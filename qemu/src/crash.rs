@@ -6,10 +6,13 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
+use fgraph::{FgraphOps, Filter, tracer};
+
 use crate::{
+    buffers,
     console::println,
     machine::{self, Exit},
-    sched, smp,
+    sched, smp, workload,
 };
 
 /// A disaster.
@@ -17,6 +20,8 @@ use crate::{
 pub enum Crash {
     /// A panic.
     Panic,
+    /// A panic of a kernel that is traced.
+    Traced,
     /// A panic while a panic's message is being formatted.
     PanicTwice,
     /// A panic on the last CPU, while all others print.
@@ -42,6 +47,7 @@ impl Crash {
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
             "panic" => Self::Panic,
+            "traced" => Self::Traced,
             "panic-twice" => Self::PanicTwice,
             "panic-elsewhere" => Self::PanicElsewhere,
             "panic-everywhere" => Self::PanicEverywhere,
@@ -60,6 +66,18 @@ impl Crash {
 pub fn run(crash: Crash) -> Exit {
     match crash {
         Crash::Panic => panic!("as the command line wishes"),
+        Crash::Traced => {
+            static GRAPH: FgraphOps = tracer::function_graph(Filter::ALL);
+
+            buffers::make(64);
+            buffers::switch(true);
+            if let Err(error) = fgraph::register_ftrace_graph(&GRAPH) {
+                println!("fgraph: {error}");
+                return Exit::Failed;
+            }
+            let report = workload::run();
+            panic!("while everything is traced: {}", report.trouble.as_deref().unwrap_or("no trouble"));
+        }
         Crash::PanicTwice => panic!("{}", PanicsWhenShown),
         Crash::PanicElsewhere => {
             let mut last = 0;

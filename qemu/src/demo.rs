@@ -11,6 +11,7 @@ use fgraph::{FgraphOps, Filter, tracer};
 use crate::{
     buffers::{self, Key},
     console::{print, println},
+    export,
     machine::{self, Exit},
     percpu::MAX_CPUS,
     start,
@@ -57,8 +58,8 @@ impl fmt::Write for Lines {
     }
 }
 
-/// Runs the demo.
-pub fn run() -> Exit {
+/// Runs the demo. What was recorded goes to a file of the host, if there is a path.
+pub fn run(trace: Option<&str>) -> Exit {
     let report = match tracing::started() {
         Ok(report) => report,
         Err(error) => {
@@ -98,6 +99,14 @@ pub fn run() -> Exit {
     println!("lost records    {:>8}", figures.lost);
     let tenths = figures.bytes * 10 / figures.calls.max(1);
     println!("bytes recorded  {:>8}   ({}.{} a call)", figures.bytes, tenths / 10, tenths % 10);
+    match trace.map(export::to_host) {
+        None => {}
+        Some(Ok(written)) => println!("trace file      {:>8} bytes, {} pages", written.bytes, written.pages),
+        Some(Err(error)) => {
+            println!("trace file: {error}");
+            return Exit::Failed;
+        }
+    }
     if let Some(trouble) = result.trouble {
         println!("the workload failed: {trouble}");
         return Exit::Failed;

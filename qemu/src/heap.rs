@@ -13,7 +13,7 @@ use linked_list_allocator::Heap;
 use crate::lock::IrqLock;
 
 /// Bytes of the region. Zero-initialised, so it costs no space in the image.
-const HEAP_SIZE: usize = 16 << 20;
+const HEAP_SIZE: usize = 32 << 20;
 
 /// The region itself; after [`init`] it belongs to the allocator.
 #[repr(C, align(4096))]

@@ -42,6 +42,8 @@ mod crash;
 #[cfg(target_os = "none")]
 mod demo;
 #[cfg(target_os = "none")]
+mod export;
+#[cfg(target_os = "none")]
 mod heap;
 #[cfg(target_os = "none")]
 mod lock;
@@ -60,11 +62,15 @@ mod sched;
 #[cfg(target_os = "none")]
 mod selfcheck;
 #[cfg(target_os = "none")]
+mod shell;
+#[cfg(target_os = "none")]
 mod smp;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
 mod task;
+#[cfg(target_os = "none")]
+mod tracefs;
 #[cfg(target_os = "none")]
 mod tracing;
 #[cfg(target_os = "none")]

@@ -5,15 +5,18 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 
-use fgraph::unwind::{End, Kind, Start};
+use fgraph::{
+    tracer,
+    unwind::{End, Kind, Start},
+};
 
 use crate::{
-    backtrace,
+    backtrace, buffers,
     console::{self, emergency},
     context,
     machine::{self, Exit, TrapFrame},
     smp, task,
-    tracing::Named,
+    tracing::{Named, Names},
 };
 
 /// Nobody ends the kernel.
@@ -90,7 +93,15 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
     crash_context();
     callers(backtrace::here());
+    latest_calls();
     machine::exit(Exit::Crashed);
+}
+
+/// Says what each CPU did last, if it was traced.
+#[unsafe(link_section = ".text.notrace")]
+fn latest_calls() {
+    // What the console refuses, nobody can be told.
+    let _ = tracer::write_latest_calls(&buffers::Key, &Names, &mut console::Serial);
 }
 
 /// Says where the CPU was, for panics and for faults that nothing handles.
@@ -120,6 +131,7 @@ pub fn trap_context(frame: &TrapFrame) {
     emergency!("  at {:#x}, sp {:#x}", frame.ip(), frame.sp());
     // What was interrupted has been shown.
     callers(Start::Interrupted(frame.registers()));
+    latest_calls();
 }
 
 /// Says who called whom, from the caller of `start` on. What ends the list is no failure of its own.

@@ -54,8 +54,11 @@ static QUEUES: IrqLock<Queues> = IrqLock::new(Queues {
 /// The number of the task spawned next.
 static NEXT_PID: AtomicU32 = AtomicU32::new(1);
 
-/// The first tasks by number, for who wants to name them after they are dead.
-static NAMES: [AtomicPtr<Task>; 1024] = [const { AtomicPtr::new(ptr::null_mut()) }; 1024];
+/// How many tasks can be named after they are dead: the first ones.
+pub const NAMED_TASKS: usize = 1024;
+
+/// These tasks, by number.
+static NAMES: [AtomicPtr<Task>; NAMED_TASKS] = [const { AtomicPtr::new(ptr::null_mut()) }; NAMED_TASKS];
 
 /// The name of task `pid`; of the first thousand it is known.
 pub fn name_of(pid: u32) -> Option<&'static str> {

@@ -7,7 +7,7 @@ use crate::{
     console::println,
     crash, demo, heap,
     machine::{self, Exit},
-    panic, sched, selfcheck, smp, tracing,
+    panic, sched, selfcheck, shell, smp, tracing,
 };
 
 /// Timer interrupts a second on each CPU, and so the most switches a second there that nobody asked for.
@@ -35,8 +35,10 @@ pub fn kernel_main() -> ! {
 fn main() {
     let mut buffer = [0; COMMAND_LINE_SIZE];
     let length = machine::command_line(&mut buffer);
-    let exit = match command_line::parse(buffer.get(..length).unwrap_or(&buffer)) {
-        Ok(command_line::Command::Demo) => demo::run(),
+    let line = buffer.get(..length).unwrap_or(&buffer);
+    let exit = match command_line::parse(line) {
+        Ok(command_line::Command::Demo) => demo::run(command_line::trace(line)),
+        Ok(command_line::Command::Shell) => shell::run(),
         Ok(command_line::Command::Test) => cases::run(None),
         Ok(command_line::Command::Case(name)) => cases::run(Some(name)),
         Ok(command_line::Command::Bench) => bench::run_all(),

@@ -111,3 +111,75 @@ fn bt_21_floats_are_not_printed_from_general_registers() {
         assert_eq!(args(&make, func, machine, &[1, 2], None), "x=?");
     }
 }
+
+#[test]
+fn errors_are_told_by_type() {
+    let mut make = Make::new();
+    let int = make.int("int", 4, SIGNED);
+    let long = make.int("long", 8, SIGNED);
+    let short = make.int("short", 2, SIGNED);
+    let unsigned = make.int("unsigned int", 4, NONE);
+    let bool = make.int("bool", 1, BOOL);
+    let double = make.float("double", 8);
+    let ptr = make.ptr(int);
+    let state = make.enumeration("state", 4, false, &[("IDLE", 0), ("BUSY", 1)]);
+    let signed = make.enumeration("result", 4, true, &[("BAD", -1)]);
+    let large = make.fields("large", 24, &[("a", long, 0), ("b", long, 8), ("c", long, 16)]);
+    let ok = make.fields("Ok", 8, &[("__0", int, 4)]);
+    let err = make.fields("Err", 8, &[("__0", unsigned, 4)]);
+    let result = make.union("Result<i32, u32>", 8, &[("Ok", ok, 0, None), ("Err", err, 0, None)]);
+    for (tag, component) in [("fgraph:variants=0,4", -1), ("fgraph:variant=0", 0), ("fgraph:variant=1", 1)] {
+        make.tag(tag, result, component);
+    }
+    let (narrow, wide) = (0xffff_fff5usize, -11i64 as usize);
+    for (abi, ty, value, expected) in [
+        ("", int, narrow, Some(true)),
+        ("", int, wide, Some(true)),
+        ("", int, -4096i64 as usize, Some(false)),
+        ("", int, 0, Some(false)),
+        ("", long, narrow, Some(false)),
+        ("", long, wide, Some(true)),
+        ("", short, wide, Some(false)),
+        ("", unsigned, narrow, Some(false)),
+        ("", bool, wide, Some(false)),
+        ("", 0, wide, Some(false)),
+        ("", ptr, wide, Some(true)),
+        ("", ptr, narrow, Some(false)),
+        ("", state, narrow, Some(true)),
+        ("", state, 1, Some(false)),
+        ("", signed, 0xffff_ffff, Some(true)),
+        ("", double, wide, Some(false)),
+        ("", large, wide, Some(false)),
+        ("fgraph:abi=rust", int, narrow, Some(false)),
+        ("fgraph:abi=rust", ptr, wide, Some(false)),
+        ("fgraph:abi=rust-c", int, narrow, Some(true)),
+        ("fgraph:abi=rust", result, 5 << 32, Some(false)),
+        ("fgraph:abi=rust", result, 5 << 32 | 1, Some(true)),
+        ("fgraph:abi=rust", result, 5 << 32 | 2, None),
+    ] {
+        let func = make.function("f", ty, &[]);
+        if !abi.is_empty() {
+            make.tag(abi, func, -1);
+        }
+        let returned = Returned { registers: &[value, 0], memory: None };
+        let values = Values::new(make.btf(), X86_64);
+        assert_eq!(values.is_error(func, &returned), expected, "{abi} {ty} {value:x}");
+        if matches!(expected, Some(true)) {
+            assert_eq!(values.is_error(func, &Returned::default()), None, "not recorded");
+        }
+    }
+}
+
+#[test]
+fn where_floats_are_must_be_known() {
+    let mut make = Make::new();
+    let int = make.int("int", 4, SIGNED);
+    let double = make.float("double", 8);
+    let func = make.function("f", double, &[("n", int), ("x", double), ("m", int)]);
+    for machine in [X86_64, Arm64] {
+        let values = Values::new(make.btf(), machine).with_floats(Floats::Unknown);
+        let mut text = String::new();
+        values.write_args(func, &Entered { registers: &[1, 2, 3], ..Entered::default() }, &mut text).unwrap();
+        assert_eq!((text.as_str(), values.retval_at(func)), ("n=1, x=?, m=?", Some(RetvalAt::Lost)));
+    }
+}

@@ -11,6 +11,7 @@ mod modules;
 mod probe;
 mod probes;
 mod registers;
+mod rings;
 mod selftest;
 mod shapes;
 mod storm;
@@ -141,6 +142,7 @@ const CASES: &[Case] = &[
     ("a_module_with_wrong_bytes_is_refused", modules::a_module_with_wrong_bytes_is_refused),
     ("other_cpus_miss_no_call_while_text_changes", storm::other_cpus_miss_no_call_while_text_changes),
     ("nmis_come_while_text_changes", storm::nmis_come_while_text_changes),
+    ("ring_buffers_lose_nothing_uncounted", rings::ring_buffers_lose_nothing_uncounted),
     ("a_branch_to_no_landing_pad_faults", guard::a_branch_to_no_landing_pad_faults),
     ("signed_returns_are_checked_with_the_tasks_key", guard::signed_returns_are_checked_with_the_tasks_key),
     ("words_choose_functions_by_their_names", words::words_choose_functions_by_their_names),

@@ -9,12 +9,15 @@
 //! | `per_cpu() -> &'static PerCpu` | the block of the CPU this runs on. Only meaningful while the caller cannot migrate |
 //! | `current() -> &'static Task` | the running task, read in one instruction, so that a migration cannot tear it |
 //! | `console_write(&[u8])` | writes bytes to the serial line, polling; usable from any context, panic included |
+//! | `console_read() -> Option<u8>` | the next byte that came in on the serial line, if there is one; for one task |
 //! | `exit(Exit) -> !` | leaves QEMU with the exit code that `Exit` stands for: 33, 35 or 37. Comes from any context, and again if leaving itself traps |
 //! | `command_line(&mut [u8]) -> usize` | copies the kernel command line without the kernel's own file name, returns its length |
 //! | `irqs_off() -> IrqState`, `irqs_restore(IrqState)`, `irqs_on()`, `irqs_enabled() -> bool` | the interrupt mask of this CPU; `IrqState` is `Copy`. Those that change it are compiler barriers |
 //! | `wait_for_interrupt()` | sleeps until an interrupt is due, and not at all if one is; called and returns with interrupts off, may let them in meanwhile |
 //! | `relax()` | what a CPU does between two looks at what another one must change |
 //! | `clock_ns() -> u64` | monotonic nanoseconds since boot, one register read and one multiplication, no lock |
+//! | `clock_rate() -> (u64, u64)` | what the clock counts: the counter at its 0, and counts a second |
+//! | `HostFile` | a file of the host: `create(&str) -> Option<HostFile>`, `write(&[u8]) -> bool`; the path is the machine's affair |
 //! | `timer_start(hz: u32)` | starts the periodic interrupt of this CPU: [`crate::context::irq_enter`], acknowledge, [`crate::sched::tick`], [`crate::context::irq_exit`] as the last thing, which may switch tasks |
 //! | `timer_stop()` | ends it on this CPU, until the next `timer_start` |
 //! | `timer_set_hz(hz: u32)` | changes its rate, on every CPU; task context, interrupts on |

@@ -52,6 +52,11 @@ pub fn ns_of(count: u64) -> u64 {
     ((u128::from(counts) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32) as u64
 }
 
+/// The counter at the clock's 0, and its counts a second.
+pub fn clock_rate() -> (u64, u64) {
+    (START.load(Ordering::Relaxed), (1_000_000_000 << 32) / SCALE.load(Ordering::Relaxed).max(1))
+}
+
 /// Starts the periodic interrupt of this CPU, `hz` times a second.
 pub fn timer_start(hz: u32) {
     set_period(hz);

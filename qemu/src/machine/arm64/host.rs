@@ -1,4 +1,4 @@
-//! What QEMU does for the kernel through semihosting: ending with an exit code, and the command line.
+//! What QEMU does for the kernel through semihosting: ending with an exit code, the command line, and a file of the host.
 
 use core::{
     arch::asm,
@@ -8,6 +8,11 @@ use core::{
 
 use super::{super::Exit, cpus};
 
+const SYS_OPEN: u64 = 0x01;
+const SYS_CLOSE: u64 = 0x02;
+const SYS_WRITE: u64 = 0x05;
+/// How C's `fopen` calls it: `wb`.
+const OPEN_TO_WRITE: u64 = 5;
 const SYS_GET_CMDLINE: u64 = 0x15;
 const SYS_EXIT_EXTENDED: u64 = 0x20;
 /// The reason for a `SYS_EXIT_EXTENDED` that an exit code goes with.
@@ -75,4 +80,38 @@ pub fn command_line(buffer: &mut [u8]) -> usize {
     let (from, to) = (blank + 1, length as usize);
     buffer.copy_within(from..to, 0);
     to - from
+}
+
+/// The longest path of a file of the host.
+const MAX_PATH: usize = 256;
+
+/// A file of the host that is being written.
+pub struct HostFile(u64);
+
+impl HostFile {
+    /// Makes a file, or empties it; `None` if the host does not.
+    pub fn create(path: &str) -> Option<Self> {
+        // The host wants a 0 behind it.
+        let mut name = [0; MAX_PATH];
+        name.get_mut(..path.len()).filter(|_| path.len() < MAX_PATH)?.copy_from_slice(path.as_bytes());
+        let mut block = [name.as_mut_ptr().expose_provenance() as u64, OPEN_TO_WRITE, path.len() as u64];
+        // SAFETY: the operation reads the path that the block describes.
+        let handle = unsafe { call(SYS_OPEN, block.as_mut_ptr()) };
+        (handle as i64 >= 0).then_some(Self(handle))
+    }
+
+    /// Writes bytes; whether all were.
+    pub fn write(&mut self, bytes: &[u8]) -> bool {
+        let mut block = [self.0, bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64];
+        // SAFETY: the operation reads the bytes that the block describes.
+        unsafe { call(SYS_WRITE, block.as_mut_ptr()) == 0 }
+    }
+}
+
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        let mut block = [self.0];
+        // SAFETY: the handle is an open file's.
+        unsafe { call(SYS_CLOSE, block.as_mut_ptr()) };
+    }
 }

@@ -27,16 +27,16 @@ mod serial;
 mod switch;
 mod trap;
 
-pub use clock::{clock_ns, ns_of, timer_set_hz, timer_start, timer_stop};
+pub use clock::{clock_ns, clock_rate, ns_of, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
     IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, wait_for_interrupt,
 };
 pub use cpus::{cpus_present, relax, start_cpus, stop, sync_core};
 pub use gic::{nmi_self, send_ipi, send_nmi, stop_others};
 pub use guard::{Keys, PTR_AUTH, a_branch_to_no_pad_faults, guards, has_landing_pads, is_signed, sign};
-pub use host::{command_line, exit};
+pub use host::{HostFile, command_line, exit};
 pub use memory::{readable, text_alias, text_range};
-pub use serial::console_write;
+pub use serial::{console_read, console_write};
 pub use switch::{prepare_stack, stopped_at, switch};
 pub use trap::{TrapFrame, interrupted};
 

@@ -1,4 +1,4 @@
-//! What QEMU does for the kernel: ending with an exit code, the command line, and the number of CPUs.
+//! What QEMU does for the kernel: ending with an exit code, the command line, the number of CPUs, and a file of the host.
 
 use core::{
     mem, ptr,
@@ -9,6 +9,11 @@ use super::{super::Exit, cpu, memory, port::Port};
 
 // SAFETY: QEMU's `isa-debug-exit`, which ends QEMU and does nothing else.
 const EXIT: Port = unsafe { Port::new(0xf4) };
+
+// SAFETY: QEMU's `isa-debugcon`, which gives what is written to a file of the host.
+const DEBUGCON: Port = unsafe { Port::new(0xe9) };
+/// What is read there if the device is there.
+const DEBUGCON_IS_THERE: u8 = 0xe9;
 
 // SAFETY: of these two: QEMU's `fw_cfg`, of which only the access by DMA, at another port, touches memory.
 const CONFIG_SELECT: Port = unsafe { Port::new(0x510) };
@@ -91,4 +96,20 @@ pub fn command_line(buffer: &mut [u8]) -> usize {
         }
     }
     0
+}
+
+/// A file of the host that is being written.
+pub struct HostFile(());
+
+impl HostFile {
+    /// The file that QEMU was told to write, whatever `path` says; `None` if there is none.
+    pub fn create(_path: &str) -> Option<Self> {
+        (DEBUGCON.read() == DEBUGCON_IS_THERE).then_some(Self(()))
+    }
+
+    /// Writes bytes; whether all were.
+    pub fn write(&mut self, bytes: &[u8]) -> bool {
+        bytes.iter().for_each(|byte| DEBUGCON.write(*byte));
+        true
+    }
 }

@@ -20,16 +20,16 @@ mod switch;
 mod trap;
 
 pub use apic::{nmi_self, send_ipi, send_nmi, stop_others};
-pub use clock::{clock_ns, ns_of, timer_set_hz, timer_start, timer_stop};
+pub use clock::{clock_ns, clock_rate, ns_of, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
     IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, relax, stop,
     sync_core, wait_for_interrupt,
 };
 pub use cpus::start_cpus;
 pub use guard::{Keys, PTR_AUTH, guards, has_landing_pads};
-pub use host::{command_line, cpus_present, exit};
+pub use host::{HostFile, command_line, cpus_present, exit};
 pub use memory::{readable, text_alias, text_range};
-pub use serial::console_write;
+pub use serial::{console_read, console_write};
 pub use switch::{prepare_stack, stopped_at, switch};
 pub use trap::set_breakpoint_hook;
 pub use trap::{TrapFrame, interrupted};

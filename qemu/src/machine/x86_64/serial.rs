@@ -22,6 +22,7 @@ const LINE_8N1: u8 = 0b11;
 /// The first two registers are the divisor of the line's rate.
 const LINE_DIVISOR: u8 = 1 << 7;
 const MODEM_READY: u8 = 0b11;
+const STATUS_RX_READY: u8 = 1;
 const STATUS_TX_EMPTY: u8 = 1 << 5;
 
 /// 115200 baud, no interrupts. Called by the boot code.
@@ -44,4 +45,10 @@ pub fn console_write(bytes: &[u8]) {
         }
         DATA.write(byte);
     }
+}
+
+/// The next byte that came in, if there is one.
+#[unsafe(link_section = ".text.notrace")]
+pub fn console_read() -> Option<u8> {
+    (LINE_STATUS.read() & STATUS_RX_READY != 0).then(|| DATA.read())
 }

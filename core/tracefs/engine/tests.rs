@@ -1,0 +1,183 @@
+//! What the files make of an engine: sets, limits, the profiler.
+
+use std::string::String;
+use std::vec::Vec;
+
+use super::*;
+use crate::addr::{FuncAddr, RetAddr};
+use crate::engine::image::{Image, Target, for_both_machines};
+use crate::filter::{Filter, FuncSet};
+use crate::graph::{EntryCall, ReturnCall, Want};
+use crate::ops::OpsFlags;
+use crate::profile::PROFILE_WORDS;
+use crate::regs::Regs;
+use crate::testing::kernel::Fake;
+use crate::testing::{Random, keep, keep_all};
+use crate::text::NoNames;
+
+fn hit<R: Regs>(_: FuncAddr, _: RetAddr, _: &Ops<R>, _: &mut R) {}
+
+fn entry<R: Regs>(_: &mut EntryCall<'_, R>, _: &GraphOps<R>) -> Want {
+    Want::Return
+}
+
+fn ret<R: Regs>(_: &mut ReturnCall<'_, R>, _: &GraphOps<R>) {}
+
+struct Files<T: Target> {
+    engine: &'static Engine<Fake, T>,
+    functions: EngineFunctions<Fake, T>,
+    limits: &'static Limits,
+    graph: &'static GraphOps<T::Regs>,
+    profiler: &'static Profiler<Fake, T::Regs>,
+    /// The functions, as index words count them.
+    funcs: Vec<FuncAddr>,
+}
+
+fn files<T: Target>() -> Files<T> {
+    let image = Image::new::<T>(5, &mut Random::new(8));
+    let engine = image.start::<T>();
+    let ops = || -> &'static Ops<T::Regs> { keep(Ops::new(hit, OpsFlags::empty(), Filter::ALL)) };
+    let graph: &'static GraphOps<T::Regs> = keep(GraphOps::new(entry, ret, Filter::ALL));
+    let profiler: &'static Profiler<Fake, T::Regs> = keep(Profiler::new(Filter::ALL));
+    let limits: &'static Limits = keep(Limits::new());
+    let (keeper, graph_keeper, function) = (ops(), ops(), ops());
+    let users = FilesUsers { keeper, graph_keeper, function, graph, limits, profiler, names: &NoNames };
+    let funcs = image.traceable().map(|function| FuncAddr::new(function.addr)).collect();
+    Files { engine, functions: EngineFunctions::new(engine, users), limits, graph, profiler, funcs }
+}
+
+impl<T: Target> Files<T> {
+    fn lend(&self, functions: usize) {
+        let set = || keep_all(vec![FuncAddr::new(0); 2 * functions]);
+        self.functions.lend_sets(SetsMemory { sets: keep(FileSets::new()), functions: [set(), set()] });
+    }
+
+    fn write(&self, file: FilterFile, text: &str) -> Result<(), Refused> {
+        self.functions.write_words(file, text, Mode::Replace)
+    }
+
+    fn read(&self, file: FilterFile) -> String {
+        let (mut place, mut all) = (Place::START, Vec::new());
+        loop {
+            let mut bytes = [0; 7];
+            match self.functions.read_words(file, &mut place, &mut bytes).expect("a set") {
+                0 => return String::from_utf8(all).expect("text"),
+                got => all.extend_from_slice(&bytes[..got]),
+            }
+        }
+    }
+
+    fn listed(&self, set: &'static FuncSet) -> Vec<usize> {
+        let FuncSet::Some(funcs) = set else { return Vec::new() };
+        funcs
+            .iter()
+            .map(|func| self.funcs.iter().position(|other| other == func).expect("one of them") + 1)
+            .collect()
+    }
+
+    fn pids(&self, file: PidFile) -> Option<Vec<u32>> {
+        let mut all = Vec::new();
+        self.functions.pids(file, &mut |pid| all.push(pid)).then_some(all)
+    }
+}
+
+fn sets_of_the_graph_reach_the_limits<T: Target>() {
+    let files = files::<T>();
+    let not_supported = Err(Refused::at(0, Cause::Functions(FunctionsError::NotSupported)));
+    assert_eq!(files.write(FilterFile::GraphFunction, "1"), not_supported);
+    assert_eq!(files.write(FilterFile::GraphFunction, ""), Ok(()));
+    files.lend(4);
+    let too_many = FunctionsError::TooMany { count: 5, max: 4 };
+    assert_eq!(files.write(FilterFile::GraphNotrace, "1"), Err(Refused::at(0, Cause::Functions(too_many))));
+    files.lend(5);
+    for (mode, text, members) in [
+        (Mode::Replace, "2 1", &[1, 2][..]),
+        (Mode::Append, "4", &[1, 2, 4]),
+        (Mode::Append, "!2", &[1, 4]),
+        (Mode::Replace, "5", &[5]),
+        (Mode::Append, "!5", &[]),
+    ] {
+        for file in [FilterFile::GraphFunction, FilterFile::GraphNotrace] {
+            assert_eq!(files.functions.write_words(file, text, mode), Ok(()), "{text}");
+        }
+        assert_eq!(files.listed(files.limits.graph_function()), members, "{text}");
+        assert_eq!(files.listed(files.limits.graph_notrace()), members, "{text}");
+        // Nobody is a user because of that.
+        assert_eq!(files.engine.stats().patched, 0);
+    }
+    assert_eq!(*files.limits.graph_function(), FuncSet::None);
+    assert_eq!(files.write(FilterFile::GraphFunction, "3 1"), Ok(()));
+    assert_eq!(files.read(FilterFile::GraphFunction), "1\n3\n");
+    let refused = files.write(FilterFile::GraphFunction, "2 99").expect_err("no such function");
+    assert_eq!((refused.column, files.listed(files.limits.graph_function())), (2, vec![1, 3]));
+    assert_eq!(files.write(FilterFile::GraphFunction, "\n"), Ok(()));
+    assert_eq!(files.write(FilterFile::GraphNotrace, ""), Ok(()));
+    assert_eq!(
+        (*files.limits.graph_function(), *files.limits.graph_notrace()),
+        (FuncSet::All, FuncSet::None)
+    );
+    assert!(!files.limits.are_any());
+    assert_eq!(files.read(FilterFile::GraphFunction), "#### all functions enabled ####\n");
+}
+
+fn a_tracer_that_comes_has_what_the_filter_files_say<T: Target>() {
+    let files = files::<T>();
+    assert_eq!(files.write(FilterFile::Filter, "1 2 3"), Ok(()));
+    assert_eq!(files.write(FilterFile::Notrace, "2"), Ok(()));
+    files.functions.prepare(Tracer::FunctionGraph).expect("its sets");
+    assert_eq!(files.engine.stats().patched, 0);
+    files.engine.register_graph(files.graph).expect("a user");
+    assert_eq!(files.engine.stats().patched, 2);
+    assert_eq!(files.write(FilterFile::Filter, ""), Ok(()));
+    assert_eq!(files.engine.stats().patched, 4);
+}
+
+fn tasks_and_numbers_reach_the_limits<T: Target>() {
+    let files = files::<T>();
+    let functions = &files.functions;
+    assert_eq!(functions.set_pids(PidFile::Pid, Some(&[1])), Err(FunctionsError::NotSupported));
+    files.lend(5);
+    assert_eq!(functions.set_pids(PidFile::Pid, Some(&[4, 9])), Ok(()));
+    assert_eq!(functions.set_pids(PidFile::NotracePid, Some(&[9])), Ok(()));
+    assert_eq!([3, 4, 9].map(|pid| files.limits.counts_task(pid)), [false, true, false]);
+    assert_eq!(files.pids(PidFile::Pid), Some(vec![4, 9]));
+    assert!(files.limits.are_any());
+    assert_eq!(functions.set_pids(PidFile::Pid, None), Ok(()));
+    assert_eq!([3, 4, 9].map(|pid| files.limits.counts_task(pid)), [true, true, false]);
+    assert_eq!(functions.set_pids(PidFile::NotracePid, None), Ok(()));
+    assert_eq!((files.pids(PidFile::NotracePid), files.limits.are_any()), (None, false));
+    functions.set_max_depth(3);
+    functions.set_thresh_ns(7_000);
+    assert_eq!((files.limits.max_depth(), files.limits.thresh_ns()), (3, 7_000));
+    functions.set_sleep_time(false);
+    functions.set_graph_time(false);
+    assert!(!functions.sleep_time() && !functions.graph_time());
+    assert!(files.limits.options().contains(LimitOptions::GRAPH_TIME), "that is the profiler's");
+    assert!(!files.profiler.limits().options().contains(LimitOptions::SLEEP_TIME));
+}
+
+fn the_profiler_follows_the_filter_files<T: Target>() {
+    let files = files::<T>();
+    assert_eq!(files.functions.set_profiles(true), Err(FunctionsError::NotSupported));
+    files.profiler.lend(1, keep_all(vec![0; 8 * PROFILE_WORDS])).expect("memory");
+    files.functions.lend_profile_rows(keep_all(vec![ProfileRow::EMPTY; 8]));
+    assert_eq!(files.write(FilterFile::Filter, "1 2"), Ok(()));
+    for _ in 0..2 {
+        assert_eq!((files.functions.set_profiles(true), files.functions.profiles()), (Ok(()), true));
+        assert_eq!(files.engine.stats().patched, 2);
+    }
+    assert_eq!(files.write(FilterFile::Filter, "3"), Ok(()));
+    assert_eq!(files.engine.stats().patched, 1);
+    let (mut place, mut text) = (TextPlace::START, String::new());
+    while files.functions.next_profile(1, &mut place, &mut text) == Ok(Shown::Text) {}
+    assert_eq!((text.lines().count(), place.texts), (2, 1));
+    assert_eq!((files.functions.set_profiles(false), files.functions.profiles()), (Ok(()), false));
+    assert_eq!(files.engine.stats().patched, 0);
+}
+
+for_both_machines! {
+    sets_of_the_graph_reach_the_limits
+    a_tracer_that_comes_has_what_the_filter_files_say
+    tasks_and_numbers_reach_the_limits
+    the_profiler_follows_the_filter_files
+}

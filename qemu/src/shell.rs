@@ -1,0 +1,192 @@
+//! A shell on the serial line: the tracer's files, and a few commands that make the kernel work.
+//!
+//! What is typed goes through [`edit`], becomes words in [`words`], and is carried out here. The shell is a task like any other, and is
+//! traced like any other.
+
+mod edit;
+mod words;
+
+use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
+
+use fgraph::tracefs::{FsError, Open, Tracefs};
+
+use crate::{
+    console::{print, println},
+    machine::{self, Exit},
+    tracefs,
+    tracing::{self, Named},
+    workload,
+};
+use edit::{Editor, Typed};
+use words::{Command, Target};
+
+const PROMPT: &str = "fgraph# ";
+
+const HELP: &str = "\
+ls [DIRECTORY]          the tracer's files
+cat FILE...             what files say; trace_pipe until a key is pressed, or nothing is left
+echo WORDS > FILE       writes a file; >> adds to what it has
+run WORKLOAD [N]        makes the kernel work, N times: unpack
+help                    this text
+exit                    powers off
+README says what each file is for. Words are quoted as in sh.";
+
+/// How a command went wrong.
+enum Trouble {
+    /// A file.
+    File(String, FsError),
+    /// Anything else.
+    Other(String),
+}
+
+type Done = Result<(), Trouble>;
+
+/// Reads commands until one ends the kernel.
+pub fn run() -> Exit {
+    if let Err(error) = tracing::started() {
+        let site = error.site().map(|site| format!(" (in {})", Named(site.get())));
+        println!("fgraph: {error}{}", site.unwrap_or_default());
+        return Exit::Failed;
+    }
+    let fs = match tracefs::begin() {
+        Ok(fs) => fs,
+        Err(error) => {
+            println!("fgraph: {error}");
+            return Exit::Failed;
+        }
+    };
+    println!("The tracer's files are here: `ls` lists them, `help` has the commands.");
+    let mut editor = Editor::new();
+    loop {
+        print!("{PROMPT}");
+        let line = match editor.line(PROMPT) {
+            Typed::Line(line) => line,
+            Typed::Interrupt => continue,
+            Typed::End => return Exit::Success,
+        };
+        let command = match words::parse(&line) {
+            Ok(Some(command)) => command,
+            Ok(None) => continue,
+            Err(error) => {
+                println!("{error}");
+                continue;
+            }
+        };
+        if command.words.first().is_some_and(|word| word == "exit") {
+            return Exit::Success;
+        }
+        match carry_out(&fs, &command) {
+            Ok(()) => {}
+            Err(Trouble::File(path, error)) => {
+                println!("{path}: {error}");
+                if matches!(error, FsError::Refused(_)) {
+                    show_refusal(&fs);
+                }
+            }
+            Err(Trouble::Other(what)) => println!("{what}"),
+        }
+    }
+}
+
+fn carry_out(fs: &Tracefs<'_>, command: &Command) -> Done {
+    let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
+    let output = match words.as_slice() {
+        ["echo", words @ ..] => {
+            let text = words.join(" ") + "\n";
+            match &command.target {
+                None => print!("{text}"),
+                Some(target) => write(fs, target, text.as_bytes())?,
+            }
+            return Ok(());
+        }
+        ["ls"] => list(fs, ""),
+        ["ls", path] => list(fs, path),
+        ["cat", paths @ ..] if !paths.is_empty() => {
+            let to = command.target.as_ref();
+            return paths.iter().try_for_each(|path| cat(fs, path, to));
+        }
+        ["run", workload] => run_workload(workload, 1),
+        ["run", workload, times] => match times.parse() {
+            Ok(times) => run_workload(workload, times),
+            Err(_) => Err(Trouble::Other(format!("{times} is no number"))),
+        },
+        ["help"] => Ok(HELP.to_owned() + "\n"),
+        // As in sh: the file is emptied.
+        [] => Ok(String::new()),
+        [name, ..] => Err(Trouble::Other(format!("{name}: no such command; `help` has them"))),
+    }?;
+    match &command.target {
+        None => print!("{output}"),
+        Some(target) => write(fs, target, output.as_bytes())?,
+    }
+    Ok(())
+}
+
+fn write(fs: &Tracefs<'_>, target: &Target, bytes: &[u8]) -> Done {
+    let open = if target.appends { Open::Append } else { Open::Replace };
+    // An empty line is what people write to empty a file.
+    let bytes = if bytes == b"\n" { b"" } else { bytes };
+    let written = fs.write(&target.path, bytes, open);
+    written.map(drop).map_err(|error| Trouble::File(target.path.clone(), error))
+}
+
+/// Shows the last entry of `error_log`, as a person would.
+fn show_refusal(fs: &Tracefs<'_>) {
+    let mut log = vec![0; 4096];
+    let got = fs.read_at("error_log", 0, &mut log).unwrap_or(0);
+    let log = String::from_utf8_lossy(log.get(..got).unwrap_or(&[])).into_owned();
+    let last = log.rfind("\n[").map_or(0, |at| at + 1);
+    for line in log.get(last..).unwrap_or("").lines().skip(1) {
+        println!("{line}");
+    }
+}
+
+fn list(fs: &Tracefs<'_>, path: &str) -> Result<String, Trouble> {
+    let mut text = String::new();
+    let listed = fs.list(path, |entry| {
+        text += &format!("{entry}{}\n", if entry.is_dir { "/" } else { "" });
+    });
+    match listed {
+        Ok(()) => Ok(text),
+        // One file is a list too.
+        Err(FsError::NotDirectory) => Ok(format!("{path}\n")),
+        Err(error) => Err(Trouble::File(path.to_owned(), error)),
+    }
+}
+
+/// Shows a file, or writes it to another.
+fn cat(fs: &Tracefs<'_>, path: &str, to: Option<&Target>) -> Done {
+    let trouble = |error| Trouble::File(path.to_owned(), error);
+    let mut reading = fs.open(path).map_err(trouble)?;
+    let (mut bytes, mut all) = (vec![0; 1024], Vec::new());
+    // What is typed meanwhile belongs to the next line, but here.
+    let ends_at_key = path.ends_with("trace_pipe");
+    loop {
+        let got = fs.read(&mut reading, &mut bytes).map_err(trouble)?;
+        let part = bytes.get(..got).unwrap_or(&[]);
+        if got == 0 || ends_at_key && machine::console_read().is_some() {
+            break;
+        }
+        match to {
+            Some(_) => all.extend_from_slice(part),
+            // A piece may end in the middle of a character, which the console does not mind.
+            None => crate::console::write_bytes(part),
+        }
+    }
+    to.map_or(Ok(()), |target| write(fs, target, &all))
+}
+
+fn run_workload(name: &str, times: u32) -> Result<String, Trouble> {
+    if name != "unpack" {
+        return Err(Trouble::Other(format!("{name}: no such workload; there is `unpack`")));
+    }
+    let mut text = String::new();
+    for _ in 0..times {
+        let report = workload::run();
+        if let Some(trouble) = &report.trouble {
+            return Err(Trouble::Other(format!("the workload failed: {trouble}")));
+        }
+        text = format!("{report}\n");
+    }
+    Ok(text)
+}
