@@ -181,7 +181,12 @@ impl RingTracing {
             cpumask: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 tracer: Tracer::Nop,
-                shown: Options::CPU.union(Options::DURATION).union(Options::OVERHEAD).union(Options::IRQS),
+                // Types are shown where there are any.
+                shown: Options::CPU
+                    .union(Options::DURATION)
+                    .union(Options::OVERHEAD)
+                    .union(Options::IRQS)
+                    .union(Options::TYPED),
                 overwrites: true,
                 marks: true,
                 memory: None,
@@ -389,6 +394,8 @@ impl State {
         let mut recorded = Recorded::RETVAL;
         recorded.set(Recorded::RET_ADDR, self.shown.contains(Options::RETADDR));
         recorded.set(Recorded::ARGS, self.shown.contains(Options::ARGS));
+        // By its type a value may have two registers.
+        recorded.set(Recorded::SECOND, self.shown.contains(Options::RETVAL));
         recorded
     }
 }
