@@ -73,7 +73,7 @@ impl<R: Regs> GraphOps<R> {
 
     /// The same, for which the straight path does what the callbacks do as long as `now` says so. Who changes what it says calls
     /// [`Engine::path_changed`](crate::Engine::path_changed) afterwards.
-    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracer is one"))]
+    #[cfg_attr(not(any(feature = "trampolines", test)), expect(dead_code, reason = "the tracer is one"))]
     pub(crate) const fn straight(mut self, now: fn() -> bool) -> Self {
         self.straight = Some(now);
         self
