@@ -141,6 +141,10 @@ struct Kept {
     place: TextPlace,
 }
 
+/// What is shown at first. Types are where there are any.
+const SHOWN: Options =
+    Options::CPU.union(Options::DURATION).union(Options::OVERHEAD).union(Options::IRQS).union(Options::TYPED);
+
 #[derive(Debug)]
 struct State {
     tracer: Tracer,
@@ -181,7 +185,7 @@ impl RingTracing {
             cpumask: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 tracer: Tracer::Nop,
-                shown: Options::CPU.union(Options::DURATION).union(Options::OVERHEAD).union(Options::IRQS),
+                shown: SHOWN,
                 overwrites: true,
                 marks: true,
                 memory: None,
@@ -389,6 +393,7 @@ impl State {
         let mut recorded = Recorded::RETVAL;
         recorded.set(Recorded::RET_ADDR, self.shown.contains(Options::RETADDR));
         recorded.set(Recorded::ARGS, self.shown.contains(Options::ARGS));
+        recorded.set(Recorded::SECOND, self.shown.contains(Options::RETVAL));
         recorded
     }
 }
