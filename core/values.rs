@@ -323,6 +323,21 @@ impl<'a> Values<'a> {
         })
     }
 
+    /// How many return registers tell what this FUNC returned, at most two: none of a function that returns nothing, and one of one
+    /// whose value nobody knows, since that it returned something is to be seen. `None` if it is no function.
+    pub fn return_registers(&self, func: u32) -> Option<u8> {
+        let (ret, _) = self.prototype(func)?;
+        if self.retval_at(func) == Some(RetvalAt::Nothing) {
+            return Some(0);
+        }
+        let uses_second = |piece| matches!(piece, Piece::Register(1..));
+        Some(match self.returned(func, ret).1 {
+            Place::Pieces { first, second, .. } if uses_second(first) || second.is_some_and(uses_second) => 2,
+            Place::At(piece) if uses_second(piece) => 2,
+            _ => 1,
+        })
+    }
+
     /// The remarks on a FUNC, and where what it returns is.
     fn returned(&self, func: u32, ret: u32) -> (OfFunction, Place) {
         let remarks = remarks::of_function(&self.btf, func);

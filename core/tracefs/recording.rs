@@ -32,7 +32,7 @@ bitflags::bitflags! {
     pub struct Recorded: u32 {
         /// The register that it returned something in, if it returned anything (`funcgraph-retval`).
         const RETVAL = 1 << 0;
-        /// The second such register.
+        /// The second such register; of functions that use it, where somebody has told which do.
         const SECOND = 1 << 1;
         /// Where it returned to (`funcgraph-retaddr`).
         const RET_ADDR = 1 << 2;

@@ -16,7 +16,7 @@ use crate::{
     percpu::MAX_CPUS,
     start,
     tracing::{self, Named, Names},
-    workload,
+    types, workload,
 };
 
 /// Timer interrupts a second: often enough that a switch in the middle of a call can be seen.
@@ -70,6 +70,9 @@ pub fn run(trace: Option<&str>) -> Exit {
     };
     if let Err(error) = tracing::symbols() {
         println!("fgraph: no function names: {error}");
+    }
+    if let Err(error) = types::tell_tracer() {
+        println!("fgraph: no types: {error}");
     }
     // Values of two registers are shown by their types.
     tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND);

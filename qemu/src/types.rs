@@ -2,8 +2,12 @@
 //!
 //! A trace is shown long after its calls, so of memory only what nobody writes is read for it: text and rodata, where literals are.
 
+use alloc::{boxed::Box, vec::Vec};
+
+use fgraph::FuncAddr;
 use fgraph::btf::image::{ImageError, Types};
 use fgraph::text::{NoNames, Resolve};
+use fgraph::tracer::{self, ReturnRegisters};
 use fgraph::values::{Floats, Live, Machine, Memory, Nameless, Names, Typed, Values, Within};
 
 use crate::{lock::IrqLock, machine, platform::Kernel, tracing};
@@ -35,6 +39,20 @@ fn values<'a>(types: &Types<'a>, memory: &'a dyn Memory, names: &'a dyn Names) -
     let vectors = cfg!(any(target_feature = "neon", target_feature = "sse2"));
     let floats = if vectors { Floats::Vector } else { Floats::General };
     Values::new(types.btf(), machine).with_memory(memory).with_names(names).with_floats(floats)
+}
+
+/// Tells the tracer which functions return what in how many registers. Once.
+pub fn tell_tracer() -> Result<(), ImageError> {
+    let counts = with_live(|types, values| {
+        let count = |func: FuncAddr| {
+            let known = types.function_at(func.get() as u64).and_then(|func| values.return_registers(func));
+            // One is shown as it is.
+            known.unwrap_or(1)
+        };
+        (0..).map_while(tracer::numbered_function).map(count).collect::<Vec<u8>>()
+    })?;
+    tracer::set_return_registers(Box::leak(Box::new(ReturnRegisters::new(counts.leak()))));
+    Ok(())
 }
 
 /// Lets `with` show values of the moment by their types.

@@ -185,6 +185,9 @@ const BUFFER_KB: usize = 64;
 
 /// The return values once more, from the records of function_graph. What was in memory or in vectors is not there.
 fn all_are_in_the_trace(shapes: &[Shape], filter: Filter) -> CaseResult {
+    // From here on each call has the registers that its function uses.
+    let told = types::tell_tracer();
+    check!(told.is_ok(), "no types: {told:?}");
     let before = tracer::recorded();
     tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND);
     buffers::make(BUFFER_KB);
