@@ -321,7 +321,10 @@ pub(crate) fn straight_call(
     let &straight::Call { start, ret_addr, .. } = call;
     // Twice the same code, so that neither looks whether there is a value.
     let brief = Brief { func, depth, who, start, end, retval: None };
-    let recorded = recorded_of(func);
+    let recorded = match recorded() {
+        Recorded::RETVAL => Recorded::RETVAL,
+        _ => recorded_of(func),
+    };
     if overrun == 0 && recorded == Recorded::RETVAL {
         let _ = ring.call(&Brief { retval: Some(retvals[0]), ..brief });
         return;
