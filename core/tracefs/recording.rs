@@ -641,4 +641,4 @@ impl Tracing for RingTracing {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
