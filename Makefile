@@ -202,7 +202,8 @@ fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_R
 	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
 
 .PHONY: bench
-bench: setup-rust ## memory and time of a million sites; a million calls reported
+bench: setup-rust $(call each,setup-qemu) $(call each,kernel) ## instructions of a traced call; a million sites; a million calls reported
+	scripts/step bench-calls scripts/bench-calls target/bench/calls.json $(foreach arch,$(ARCHES),$(arch)=$(call kernel,$(arch)))
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
 	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
 

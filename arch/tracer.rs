@@ -21,7 +21,7 @@ use crate::ring::{Brief, Ring};
 use crate::shadow::MAX_DATA_WORDS;
 use crate::site::StateWord;
 use crate::straight;
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::task::TaskTrace;
 use crate::text::Resolve;
 use crate::trace::write_latest;
@@ -42,6 +42,49 @@ pub fn set_recorded(recorded: Recorded) {
     RECORDED.store(recorded.bits(), Ordering::Relaxed);
     if (before ^ recorded).contains(Recorded::ARGS) {
         ENGINE.path_changed();
+    }
+}
+
+/// How many return registers each function uses, by its number.
+static RETURN_REGISTERS: AtomicPtr<ReturnRegisters> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How many return registers functions use, by their numbers in records: 0, 1 or 2; of a function beyond the last nobody knows. See
+/// [`Values::return_registers`](crate::values::Values::return_registers).
+#[derive(Debug)]
+pub struct ReturnRegisters(&'static [u8]);
+
+impl ReturnRegisters {
+    /// Of the functions with the numbers from 0 on.
+    pub const fn new(counts: &'static [u8]) -> Self {
+        Self(counts)
+    }
+}
+
+/// Tells how many return registers functions use, so that no register is recorded in which nothing was returned: where both are asked
+/// for ([`Recorded::SECOND`]), each call gets what its function uses. Without it both are recorded of each. Any context.
+pub fn set_return_registers(registers: &'static ReturnRegisters) {
+    RETURN_REGISTERS.store(core::ptr::from_ref(registers).cast_mut(), Ordering::Release);
+}
+
+/// How many return registers a function uses.
+#[inline(always)]
+fn return_registers(func: u32) -> u8 {
+    // SAFETY: null, or from `set_return_registers`: for ever, and read only. The acquire pairs with the release there.
+    let known = unsafe { RETURN_REGISTERS.load(Ordering::Acquire).as_ref() };
+    known.and_then(|known| known.0.get(func as usize)).map_or(2, |count| *count)
+}
+
+/// What is recorded of a call of this function.
+#[inline(always)]
+fn recorded_of(func: u32) -> Recorded {
+    let recorded = recorded();
+    if !recorded.contains(Recorded::RETVAL | Recorded::SECOND) {
+        return recorded;
+    }
+    match return_registers(func) {
+        0 => recorded - (Recorded::RETVAL | Recorded::SECOND),
+        1 => recorded - Recorded::SECOND,
+        _ => recorded,
     }
 }
 
@@ -225,7 +268,9 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
         count += 1;
     }
     let args = args.get(..count).unwrap_or(&[]);
+    let Some(ring) = here() else { return };
     record(
+        ring,
         &Returned {
             func,
             depth,
@@ -271,19 +316,37 @@ pub(crate) fn straight_call(
     context: Context,
     task: &TaskTrace,
 ) {
-    record(
-        &Returned {
-            func: ENGINE.number_of_state(state),
-            depth,
-            who: who(context),
-            start: call.start,
-            end,
-            retvals,
-            ret_addr: call.ret_addr,
-            overrun: task.overrun() as u32,
-        },
-        &[],
-    );
+    let Some(ring) = here() else { return };
+    let (func, who, overrun) = (ENGINE.number_of_state(state), who(context), task.overrun() as u32);
+    let &straight::Call { start, ret_addr, .. } = call;
+    // Twice the same code, so that neither looks whether there is a value.
+    let brief = Brief { func, depth, who, start, end, retval: None };
+    let recorded = recorded_of(func);
+    if overrun == 0 && recorded == Recorded::RETVAL {
+        let _ = ring.call(&Brief { retval: Some(retvals[0]), ..brief });
+        return;
+    }
+    if overrun == 0 && recorded.is_empty() {
+        let _ = ring.call(&brief);
+        return;
+    }
+    straight_call_otherwise(ring, func, depth, who, [start, end], retvals, ret_addr, overrun);
+}
+
+/// The rest of [`straight_call`]. By value, so that the usual way keeps nothing in memory.
+#[expect(clippy::too_many_arguments, reason = "a structure would be filled on the usual way too")]
+#[inline(never)]
+fn straight_call_otherwise(
+    ring: &Ring,
+    func: u32,
+    depth: u32,
+    who: Who,
+    [start, end]: [u64; 2],
+    retvals: [u64; 2],
+    ret_addr: RetAddr,
+    overrun: u32,
+) {
+    record(ring, &Returned { func, depth, who, start, end, retvals, ret_addr, overrun }, &[]);
 }
 
 /// All that can be recorded of a call.
@@ -300,9 +363,8 @@ struct Returned {
 
 /// Records a call, as far as that is wanted. A refusal is counted.
 #[inline(always)]
-fn record(call: &Returned, args: &[u64]) {
-    let Some(ring) = here() else { return };
-    let recorded = recorded();
+fn record(ring: &Ring, call: &Returned, args: &[u64]) {
+    let recorded = recorded_of(call.func);
     if recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) || call.overrun != 0 || !args.is_empty() {
         return record_all(ring, recorded, call, args);
     }

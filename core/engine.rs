@@ -18,8 +18,8 @@ use crate::regs::{Regs, Saved};
 use crate::site::{SiteReport, SiteSource, State, StateWord};
 use crate::sites::{Groups, ModuleId};
 use crate::straight;
-use crate::sync::{AtomicBool, Ordering};
-use crate::task::TaskTrace;
+use crate::sync::{AtomicBool, Ordering, signal_fence};
+use crate::task::{MAX_NEST, TaskTrace};
 use crate::users::{Mask, Users, slots};
 use crate::words::Desk;
 
@@ -197,20 +197,30 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     ) -> bool {
         let Some(call) = task.shadow.straight(self.users.straight.words(), key) else { return false };
         let depth = task.depth.load(Ordering::Relaxed).wrapping_sub(1);
-        P::preempt_disable();
-        let context = P::context();
-        if let Some(_guard) = task.enter(Group::Graph, context) {
+        // Nothing is called below that may be traced. If the embedder's functions are all the same, this ends the recursion, as the
+        // count in assembly does for entries.
+        let nest = task.nest.load(Ordering::Relaxed);
+        if nest < MAX_NEST {
+            // What interrupts these lines leaves the word as it found it.
+            task.nest.store(nest + 1, Ordering::Relaxed);
+            signal_fence();
+            P::preempt_disable();
+            let context = P::context();
             record(&call, depth, context);
-        }
-        task.returns.add(context, 1);
-        if depth >= task.max_depth.load(Ordering::Relaxed) {
-            task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+            task.returns.add(context, 1);
+            if depth >= task.max_depth.load(Ordering::Relaxed) {
+                task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+            }
+            P::preempt_enable();
+            signal_fence();
+            task.nest.store(nest, Ordering::Relaxed);
+        } else {
+            task.nest_refused.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: by the caller's promise. Volatile: a stack walker that interrupts the next lines reads it.
         unsafe { slot.write_volatile(call.ret_addr.get()) };
         task.depth.store(depth, Ordering::Relaxed);
         task.shadow.pop_straight(call);
-        P::preempt_enable();
         true
     }
 

@@ -26,6 +26,7 @@ mod addr;
 #[path = "../arch/mod.rs"]
 mod arch;
 mod bits;
+pub mod btf;
 mod engine;
 mod filter;
 pub mod filter_text;
@@ -61,6 +62,7 @@ pub mod trace;
 pub mod tracefs;
 pub mod unwind;
 mod users;
+pub mod values;
 pub mod wire;
 pub mod words;
 

@@ -30,10 +30,11 @@ pub struct TaskTrace {
     pub(crate) depth: AtomicU32,
     pub(crate) pause: AtomicU32,
     pub(crate) max_depth: AtomicU32,
-    /// Entries that found [`MAX_NEST`] trampolines under way; counted in assembly.
+    /// Entries that found [`MAX_NEST`] trampolines under way, counted in assembly; and returns of the straight path, which were not
+    /// recorded then.
     pub(crate) nest_refused: AtomicU64,
-    /// Calls that had no room on the shadow stack.
-    pub(crate) overrun: Counter,
+    /// Calls that had no room on the shadow stack. One word, since each record asks for it, and few calls add to it.
+    pub(crate) overrun: AtomicU64,
     /// Frames that nothing returned through.
     pub(crate) abandoned: Counter,
     /// Entries that the recursion guards kept out.
@@ -96,7 +97,7 @@ impl TaskTrace {
             depth: AtomicU32::new(0),
             pause: AtomicU32::new(0),
             max_depth: AtomicU32::new(0),
-            overrun: Counter::new(),
+            overrun: AtomicU64::new(0),
             abandoned: Counter::new(),
             nest_refused: AtomicU64::new(0),
             recursed: Counter::new(),
@@ -189,7 +190,7 @@ impl TaskTrace {
     /// Calls that ran unhooked because the shadow stack was full.
     #[inline]
     pub(crate) fn overrun(&self) -> u64 {
-        self.overrun.sum()
+        self.overrun.load(Ordering::Relaxed)
     }
 
     /// The counters, each exact when the task is stopped.

@@ -53,6 +53,9 @@ bitflags::bitflags! {
         const OVERRUN = 1 << 10;
         /// Arguments.
         const ARGS = 1 << 11;
+        /// Arguments and return values are shown by type, by what [`Resolve`] knows of types; `RETVAL_HEX` comes before it. Without
+        /// effect unless `ARGS` or `RETVAL` is set.
+        const TYPED = 1 << 12;
     }
 }
 
@@ -121,8 +124,8 @@ pub enum Kind<'a> {
         depth: u32,
         /// How long it ran.
         duration_ns: u64,
-        /// The registers that hold its return value; `None` if they were not recorded.
-        retval: Option<[usize; 2]>,
+        /// What was recorded of its return value.
+        retval: Option<Retval>,
         /// How many calls the task could not follow so far, for want of room on its shadow stack.
         overrun: u32,
     },
@@ -160,6 +163,15 @@ impl Event<'_> {
             _ => false,
         }
     }
+}
+
+/// What was recorded of a return value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retval {
+    /// The first register for values: rax or x0.
+    pub first: usize,
+    /// The second, rdx or x1, if it was recorded.
+    pub second: Option<usize>,
 }
 
 /// How a return value is shown.
@@ -201,11 +213,16 @@ pub trait Resolve {
     fn write_retval(
         &self,
         _func: usize,
-        retval: [usize; 2],
+        retval: Retval,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
-        write_raw_retval(retval[0], form, f)
+        write_raw_retval(retval.first, form, f)
+    }
+
+    /// Writes a value that the function at `func` returned, by its type. Where that is not known, it is shown as without types.
+    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_retval(func, retval, RetvalForm::Errors, f)
     }
 
     /// Writes the arguments that the function at `func` was called with.
@@ -214,6 +231,11 @@ pub trait Resolve {
             write!(f, "{}{arg:#x}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+
+    /// Writes the arguments by their types. Where these are not known, they are shown as without types.
+    fn write_typed_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_args(func, args, f)
     }
 
     /// Writes what `event` says. `data` is taken for text unless this is replaced.

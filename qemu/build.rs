@@ -1,8 +1,10 @@
-//! Gives the kernel its linker script, and beside it the tracer's fragments that the script includes. On a hosted
+//! Gives the kernel its linker script, and beside it the tracer's fragments that the script includes; and its functions in C. On a hosted
 //! target there is no kernel, only a stub, and nothing to do.
 
 #[path = "build/initrd.rs"]
 mod initrd;
+#[path = "build/shapes.rs"]
+mod shapes;
 
 use std::{env, fs, path::PathBuf};
 
@@ -26,7 +28,9 @@ fn main() {
         fs::write(&path, fragment).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     println!("cargo:rustc-link-arg-bins=-L{}", out.display());
-    initrd::write(&PathBuf::from(var("CARGO_MANIFEST_DIR")).join(".."), &out);
+    let manifest = PathBuf::from(var("CARGO_MANIFEST_DIR"));
+    shapes::compile(&var("CARGO_CFG_TARGET_ARCH"), &manifest.join("c").join("shapes.c"));
+    initrd::write(&manifest.join(".."), &out);
     println!("cargo:rustc-link-arg-bins=--gc-sections");
     // A missing script symbol is an error here rather than a jump to zero in the kernel.
     println!("cargo:rustc-link-arg-bins=--no-undefined");

@@ -60,6 +60,12 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "symbol_space",
         "the space belongs to the embedder's image",
     ),
+    (
+        "state-is-in-the-live-half",
+        "core/btf/image.rs",
+        "type_space",
+        "the space belongs to the embedder's image",
+    ),
 ];
 
 /// Memory operands with a number instead of a name: file, operand, why.

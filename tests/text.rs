@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use fgraph::text::{CpuState, Error, Event, Kind, NoNames, Options, Printer, Resolve, RetvalForm, Task};
+use fgraph::text::{
+    CpuState, Error, Event, Kind, NoNames, Options, Printer, Resolve, Retval, RetvalForm, Task,
+};
 
 const OPEN_GATE: usize = 0x1000;
 const CHECK_KEY: usize = 0x2000;
@@ -53,13 +55,13 @@ impl Resolve for Typed {
     fn write_retval(
         &self,
         _: usize,
-        retval: [usize; 2],
+        retval: Retval,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         match form {
-            RetvalForm::Errors => write!(f, "Some({})", retval[1]),
-            RetvalForm::Hex => write!(f, "{{{:#x}, {:#x}}}", retval[0], retval[1]),
+            RetvalForm::Errors => write!(f, "Some({})", retval.second.unwrap_or(0)),
+            RetvalForm::Hex => write!(f, "{{{:#x}, {:#x?}}}", retval.first, retval.second),
         }
     }
 
@@ -87,7 +89,13 @@ fn back(func: usize, depth: u32, duration_ns: u64) -> Kind<'static> {
 }
 
 fn back_with(func: usize, depth: u32, value: usize) -> Kind<'static> {
-    Kind::Return { func, depth, duration_ns: 742, retval: Some([value, 5]), overrun: 0 }
+    Kind::Return {
+        func,
+        depth,
+        duration_ns: 742,
+        retval: Some(Retval { first: value, second: Some(5) }),
+        overrun: 0,
+    }
 }
 
 fn comment(text: &str) -> Kind<'_> {
@@ -464,7 +472,13 @@ fn callers_overruns_and_values_by_type() {
         Kind::Entry { func: CHECK_KEY, depth: 1, ret_addr: None, args: &[] },
         back_with(CHECK_KEY, 1, 1),
         Kind::Comment { event: 12, data: &[1, 2] },
-        Kind::Return { func: OPEN_GATE, depth: 0, duration_ns: 1, retval: Some([1, 6]), overrun: 31 },
+        Kind::Return {
+            func: OPEN_GATE,
+            depth: 0,
+            duration_ns: 1,
+            retval: Some(Retval { first: 1, second: Some(6) }),
+            overrun: 31,
+        },
     ];
     let want = "
  0)               |  open_gate() { /* <-turn_lock+0x1c/0x40 */
@@ -591,7 +605,7 @@ fn hostile_events_give_whole_lines() {
         fn write_retval(
             &self,
             func: usize,
-            _: [usize; 2],
+            _: Retval,
             _: RetvalForm,
             f: &mut fmt::Formatter<'_>,
         ) -> fmt::Result {
@@ -626,7 +640,7 @@ fn hostile_events_give_whole_lines() {
                 func,
                 depth,
                 duration_ns: big,
-                retval: Some([big as usize; 2]),
+                retval: Some(Retval { first: big as usize, second: None }),
                 overrun: big as u32,
             },
             7 => Kind::Lost { count: big },

@@ -23,6 +23,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Write the names of all functions into the space that the kernel reserved with `symbol_space!`.
     ///
+    /// Their types, which the debug information has, go into the space that was reserved with `type_space!`, if it was.
+    ///
     /// The kernel must be linked and must still have its symbol table. Do this before it is stripped or
     /// turned into a flat binary. The file is replaced as a whole, or not at all.
     Embed {
@@ -31,6 +33,18 @@ pub(crate) enum Command {
         /// Where to write the result; KERNEL itself if not given.
         #[arg(short, long, value_name = "OUT")]
         output: Option<PathBuf>,
+        /// Write the types of functions into a file of their own, to be loaded beside the kernel.
+        #[arg(long, value_name = "FILE")]
+        types: Option<PathBuf>,
+        /// Write the types as plain BTF too, for programs that read it.
+        #[arg(long, value_name = "FILE")]
+        btf: Option<PathBuf>,
+        /// Leave the types alone: names only.
+        #[arg(long, conflicts_with_all = ["types", "btf"])]
+        no_types: bool,
+        /// List the functions that have no types, and why.
+        #[arg(short, long)]
+        verbose: bool,
     },
     /// List the patch sites in the order of their table, and sum them up.
     ///

@@ -1,20 +1,24 @@
-//! `fgraph embed`: function names into a linked kernel.
+//! `fgraph embed`: names and types of functions into a linked kernel.
 //!
-//! Invariant: the file is replaced as a whole or stays as it was, and nothing outside the reserved space
+//! Invariant: the file is replaced as a whole or stays as it was, and nothing outside the reserved spaces
 //! changes.
+
+pub mod types;
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
 use fgraph::symbols::layout::{AT_CAPACITY, HEADER_LEN, SECTION};
-use fgraph::symbols::{Symbols, SymbolsError};
+use fgraph::symbols::{Demangled, Symbols, SymbolsError};
 
 use crate::image::{Image, Section};
 use crate::{Error, blob, files};
+use types::{Made, Without};
 
 /// What was embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +116,140 @@ pub fn embed_file(kernel: &Path, output: Option<&Path>) -> Result<Embedded, Erro
     let output = output.unwrap_or(kernel);
     replace(output, &file, permissions).map_err(|error| Error::Write(output.to_owned(), error))?;
     Ok(embedded)
+}
+
+/// Files that types go to, besides the image.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TypeFiles<'p> {
+    /// What the kernel would load: functions and types.
+    pub types: Option<&'p Path>,
+    /// BTF alone.
+    pub btf: Option<&'p Path>,
+}
+
+/// What became of the types.
+#[derive(Debug)]
+pub enum Typed {
+    /// Neither space for them, nor files, nor anything to make them of: as with `--no-types`.
+    Unasked,
+    /// There are none.
+    Without(Without),
+    /// There are some, and no place for them.
+    NoPlace(Made),
+    /// They are in files only.
+    InFiles(Made),
+    /// They are in the image.
+    InImage {
+        /// What was made.
+        made: Made,
+        /// Bytes used.
+        used: u64,
+        /// Bytes reserved.
+        capacity: u64,
+    },
+}
+
+/// What was embedded, names and types.
+#[derive(Debug)]
+pub struct Done {
+    /// The names.
+    pub names: Embedded,
+    /// The types.
+    pub typed: Typed,
+}
+
+impl Done {
+    fn made(&self) -> Option<&Made> {
+        match &self.typed {
+            Typed::NoPlace(made) | Typed::InFiles(made) | Typed::InImage { made, .. } => Some(made),
+            Typed::Unasked | Typed::Without(_) => None,
+        }
+    }
+
+    /// A line for each function without types, and for each unit that was not read.
+    pub fn left_out(&self) -> String {
+        let report = self.made().map(|made| &made.report);
+        let functions = report.into_iter().flat_map(|report| &report.left_out);
+        let functions =
+            functions.map(|(at, name, reason)| format!("no types: {at:#x} {}: {reason}\n", Demangled(name)));
+        let units = report.into_iter().flat_map(|report| &report.malformed);
+        functions.chain(units.map(|unit| format!("not read: {unit}\n"))).collect()
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.names)?;
+        match &self.typed {
+            Typed::Unasked => Ok(()),
+            Typed::Without(why) => write!(f, "\nno types: {why}"),
+            Typed::NoPlace(made) => write!(
+                f,
+                "\nno types: the image has no section {}; `type_space!(BYTES)` reserves it, and `--types FILE` writes \
+                 them to a file: {}",
+                fgraph::btf::image::layout::SECTION,
+                made.report
+            ),
+            Typed::InFiles(made) => write!(f, "\n{}", made.report),
+            Typed::InImage { made, used, capacity } => {
+                write!(f, "\n{}, in {used} of {capacity} bytes", made.report)
+            }
+        }
+    }
+}
+
+/// Where in a file, and what.
+type Patch = (Range<usize>, Vec<u8>);
+
+/// Puts the types of an image's functions where they belong: into the image, or into bytes for files.
+fn fill_types(file: &[u8], files: &TypeFiles<'_>) -> Result<(Typed, Option<Patch>), Error> {
+    let image = Image::parse(file)?;
+    let space = types::space(&image)?;
+    let has_files = files.types.is_some() || files.btf.is_some();
+    let made = match types::make(&image)? {
+        Ok(made) => made,
+        Err(why) if has_files => return Err(Error::NoTypes(why)),
+        Err(Without::NoDebugInfo) if space.is_none() => return Ok((Typed::Unasked, None)),
+        Err(why) => return Ok((Typed::Without(why), None)),
+    };
+    match space {
+        // Who wants them in a file needs no room for them in the image.
+        _ if files.types.is_some() => Ok((Typed::InFiles(made), None)),
+        None if has_files => Ok((Typed::InFiles(made), None)),
+        None => Ok((Typed::NoPlace(made), None)),
+        Some(range) => {
+            let mut blob = made.blob(range.len() as u64)?;
+            let (used, capacity) = (blob.len() as u64, range.len() as u64);
+            blob.resize(range.len(), 0);
+            Ok((Typed::InImage { made, used, capacity }, Some((range, blob))))
+        }
+    }
+}
+
+/// Puts names and types of a kernel's functions into `output`, which may be the kernel itself.
+pub fn embed_typed(kernel: &Path, output: &Path, files: &TypeFiles<'_>) -> Result<Done, Error> {
+    let read_error = |error| Error::Read(kernel.to_owned(), error);
+    let mut file = fs::read(kernel).map_err(read_error)?;
+    let permissions = fs::metadata(kernel).map_err(read_error)?.permissions();
+    let names = embed(&mut file)?;
+    let (typed, place) = fill_types(&file, files)?;
+    if let Some((range, blob)) = place {
+        file[range].copy_from_slice(&blob);
+    }
+    let done = Done { names, typed };
+    if let Some(made) = done.made() {
+        for (path, bytes) in [
+            (files.types, files.types.map(|_| made.blob(0)).transpose()?),
+            (files.btf, files.btf.map(|_| made.btf.clone())),
+        ] {
+            if let (Some(path), Some(bytes)) = (path, bytes) {
+                let mode = fs::Permissions::from_mode(0o644);
+                replace(path, &bytes, mode).map_err(|error| Error::Write(path.to_owned(), error))?;
+            }
+        }
+    }
+    replace(output, &file, permissions).map_err(|error| Error::Write(output.to_owned(), error))?;
+    Ok(done)
 }
 
 /// Writes beside the file and renames, so that whoever opens the file finds the old one or the new one.

@@ -5,10 +5,13 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use fgraph::btf::image::{ImageError, layout as types_layout};
 use fgraph::pattern::PatternTooLong;
 use fgraph::symbols::SymbolsError;
 use fgraph::symbols::layout::SECTION;
 
+use crate::btf::write::TooMuch;
+use crate::embed::types::Without;
 use crate::sites::TableError;
 
 /// Why a command could not do its work. Each ends with exit code 2.
@@ -56,6 +59,30 @@ pub enum Error {
         /// Bytes needed.
         need: u64,
     },
+    /// Types were asked for, and there are none.
+    NoTypes(Without),
+    /// The section for types has no bytes in the file.
+    TypesNotInFile,
+    /// What stands in the section for types was not put there by `type_space!`.
+    TypesNotReserved(ImageError),
+    /// The space for types says it has more bytes than its section.
+    TypesCapacity {
+        /// What the space says.
+        capacity: u64,
+        /// Bytes of the section.
+        section: u64,
+    },
+    /// The types need more bytes than were reserved.
+    TypesTooSmall {
+        /// Bytes reserved.
+        have: u64,
+        /// Bytes needed.
+        need: u64,
+    },
+    /// The types cannot be written as the kernel reads them.
+    Types(ImageError),
+    /// More types than BTF can hold.
+    TooManyTypes(TooMuch),
     /// The functions lie too far apart for the format: the lowest and the highest start.
     Span(u64, u64),
     /// More names than the format can hold, in number or in bytes.
@@ -109,6 +136,31 @@ impl fmt::Display for Error {
                 "the names need {need} bytes and {have} are reserved: use `symbol_space!({})`",
                 need.checked_next_multiple_of(4096).unwrap_or(*need)
             ),
+            Self::NoTypes(why) => write!(f, "no types: {why}"),
+            Self::TypesNotInFile => {
+                write!(
+                    f,
+                    "section {} has no bytes in the file: it must be loaded data",
+                    types_layout::SECTION
+                )
+            }
+            Self::TypesNotReserved(error) => write!(
+                f,
+                "section {} does not hold a space made by `type_space!`: {error}",
+                types_layout::SECTION
+            ),
+            Self::TypesCapacity { capacity, section } => write!(
+                f,
+                "the reserved space says {capacity} bytes, its section {} has {section}",
+                types_layout::SECTION
+            ),
+            Self::TypesTooSmall { have, need } => write!(
+                f,
+                "the types need {need} bytes and {have} are reserved: use `type_space!({})`",
+                need.checked_next_multiple_of(4096).unwrap_or(*need)
+            ),
+            Self::Types(error) => write!(f, "the types cannot be written: {error}"),
+            Self::TooManyTypes(TooMuch(what, count)) => write!(f, "{count} {what} are too many"),
             Self::Span(low, high) => {
                 write!(f, "functions from {low:#x} to {high:#x} lie more than 4 GiB apart")
             }

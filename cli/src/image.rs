@@ -4,12 +4,13 @@
 //! functions, whatever their type says. Functions are sorted by place, and of several at one place the first
 //! is the one to show.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
-use object::{LittleEndian, SectionIndex, SymbolIndex};
+use object::{LittleEndian, Object as _, ObjectSection as _, SectionIndex, SymbolIndex};
 
 use crate::Error;
 
@@ -282,6 +283,48 @@ impl<'d> Image<'d> {
             let end = section.data.and_then(|data| section.address.checked_add(data.len() as u64));
             section.address != 0 && section.address <= start && end.is_some_and(|end| stop <= end)
         })
+    }
+
+    /// A section of debug information, decompressed; `None` if there is none. In an object file the relocations are
+    /// applied, to addresses as [`crate::dwarf::address`] has them.
+    pub fn debug_section(&self, name: &str) -> Result<Option<Cow<'d, [u8]>>, String> {
+        let text = |error: object::read::Error| error.to_string();
+        let Some((index, _)) = self.sections_named(name).next() else { return Ok(None) };
+        let section = self.file.section_by_index(SectionIndex(index)).map_err(text)?;
+        let data = section.compressed_data().map_err(text)?;
+        // Nothing that is true compresses better than this; a wrong size must not take the memory.
+        if data.uncompressed_size / 2048 > data.data.len() as u64 {
+            return Err(format!("{} bytes cannot become {}", data.data.len(), data.uncompressed_size));
+        }
+        let mut bytes = data.decompress().map_err(text)?;
+        if self.is_linked {
+            return Ok(Some(bytes));
+        }
+        let symbols = self.file.elf_symbol_table();
+        for header in self.file.elf_section_table().iter() {
+            let Some((relocations, _)) = header.rela(LE, self.file.data()).map_err(text)? else { continue };
+            if header.info_link(LE) != SectionIndex(index) {
+                continue;
+            }
+            for relocation in relocations {
+                let symbol_index = SymbolIndex(relocation.r_sym(LE, false) as usize);
+                let symbol = symbols.symbol(symbol_index).map_err(text)?;
+                let addend = relocation.r_addend.get(LE) as u64;
+                let mut value = symbol.st_value(LE).wrapping_add(addend);
+                if let Some(home) = symbols.symbol_section(LE, symbol, symbol_index).map_err(text)?
+                    && self.sections.get(home.0).is_some_and(|section| section.is_code)
+                {
+                    value = crate::dwarf::address(Place { section: home.0, offset: value });
+                }
+                let kind = relocation.r_type(LE, false);
+                let width = if kind == self.machine.word_relocations().0 { 8 } else { 4 };
+                let at = usize::try_from(relocation.r_offset.get(LE)).unwrap_or(usize::MAX);
+                if let Some(place) = bytes.to_mut().get_mut(at..).and_then(|rest| rest.get_mut(..width)) {
+                    place.copy_from_slice(&value.to_le_bytes()[..width]);
+                }
+            }
+        }
+        Ok(Some(bytes))
     }
 
     /// The addresses that fill a section, from `offset` on, `count` bytes of them; with the relocations that

@@ -10,7 +10,9 @@
 
 mod args;
 pub mod blob;
+pub mod btf;
 pub mod check;
+pub mod dwarf;
 pub mod embed;
 mod error;
 pub mod files;
@@ -64,9 +66,16 @@ pub fn run(command_line: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn outcome(command: &Command) -> Result<Outcome, Error> {
     match command {
-        Command::Embed { kernel, output } => {
-            let done = embed::embed_file(kernel, output.as_deref())?;
-            Ok(Outcome { text: format!("{done}\n"), findings: false })
+        Command::Embed { kernel, output, types, btf, no_types, verbose } => {
+            let output = output.as_deref().unwrap_or(kernel);
+            if *no_types {
+                let done = embed::embed_file(kernel, Some(output))?;
+                return Ok(Outcome { text: format!("{done}\n"), findings: false });
+            }
+            let files = embed::TypeFiles { types: types.as_deref(), btf: btf.as_deref() };
+            let done = embed::embed_typed(kernel, output, &files)?;
+            let text = if *verbose { format!("{done}\n{}", done.left_out()) } else { format!("{done}\n") };
+            Ok(Outcome { text, findings: false })
         }
         Command::Sites { kernel, raw } => {
             let bytes = read(kernel)?;

@@ -17,6 +17,7 @@ pub mod problem;
 mod scan;
 pub mod select;
 mod track;
+pub mod types;
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
@@ -34,6 +35,7 @@ use names::Names;
 use problem::Problems;
 use select::Selector;
 use track::Tracker;
+use types::Typed;
 
 /// What a report came to.
 #[derive(Debug)]
@@ -113,6 +115,8 @@ pub fn report<R: Read + Seek>(
     reader.by_ref().take(4096).read_to_end(&mut start).map_err(Failure::Read)?;
     let len = reader.seek(SeekFrom::End(0)).map_err(Failure::Read)?;
     let (mut source, cpus, work);
+    let blob = kernel.and_then(types::blob);
+    let mut typed = None;
     if linux::is_text(&start) {
         work = bar("Reporting", len, progress);
         cpus = 1;
@@ -129,6 +133,7 @@ pub fn report<R: Read + Seek>(
         }
         if let Some(image) = kernel {
             names.add_kernel(image, &sites(image), index.slide);
+            typed = blob.as_deref().and_then(|blob| Typed::new(blob, image, index.slide));
         }
         names.index_addresses();
         work = bar("Reporting", index.records, progress);
@@ -136,7 +141,7 @@ pub fn report<R: Read + Seek>(
         source = Source::File(Box::new(merge::Merged::new(reader, index)));
     }
 
-    let mut format = format_for(args, out, cpus).map_err(Failure::Write)?;
+    let mut format = format_for(args, out, cpus, typed.as_ref()).map_err(Failure::Write)?;
     let mut tracker = Tracker::default();
     let mut selector = Selector::new(args.selection());
     let mut events = 0;
@@ -154,6 +159,10 @@ pub fn report<R: Read + Seek>(
         };
         events += 1;
         work.inc(read);
+        if let (Some(typed), Some(call)) = (&typed, event.call_mut()) {
+            let addr = names.get(call.func).map_or(0, |function| function.addr);
+            call.failed = typed.is_error(addr, &call.registers()).filter(|_| call.retval.is_some());
+        }
         tracker.see(&mut event);
         let mut result = Ok(());
         selector.push(event, &names, &mut |event| {
@@ -173,10 +182,15 @@ fn sites(image: &Image<'_>) -> Vec<u64> {
     sites
 }
 
-fn format_for<'o>(args: &ReportArgs, out: &'o mut dyn Write, cpus: u32) -> io::Result<Box<dyn Format + 'o>> {
+fn format_for<'o>(
+    args: &ReportArgs,
+    out: &'o mut dyn Write,
+    cpus: u32,
+    typed: Option<&'o Typed<'o>>,
+) -> io::Result<Box<dyn Format + 'o>> {
     use format::stacks::{Shape, Stacks};
     Ok(match args.format {
-        Wanted::Text => Box::new(format::text::Text::new(out, args.options(), cpus)?),
+        Wanted::Text => Box::new(format::text::Text::new(out, args.options(), cpus, typed)?),
         Wanted::Table => {
             Box::new(format::table::Table::new(out, args.sort, args.limit.unwrap_or(usize::MAX)))
         }

@@ -7,7 +7,7 @@
 
 use core::fmt::{self, Write};
 
-use super::{Event, Options, Resolve, RetvalForm, Task};
+use super::{Event, Options, Resolve, Retval, RetvalForm, Task};
 
 /// Depths that are told apart by indentation. An event may claim any depth; its line stays finite.
 const MAX_INDENT: u32 = 512;
@@ -63,7 +63,14 @@ impl Page<'_> {
         self.name(func)?;
         self.out.write_char('(')?;
         if self.options.contains(Options::ARGS) && !args.is_empty() {
-            self.foreign(|f| resolve.write_args(func, args, f))?;
+            let typed = self.options.contains(Options::TYPED);
+            self.foreign(|f| {
+                if typed {
+                    resolve.write_typed_args(func, args, f)
+                } else {
+                    resolve.write_args(func, args, f)
+                }
+            })?;
         }
         self.out.write_char(')')
     }
@@ -181,7 +188,7 @@ impl Page<'_> {
         depth: u32,
         ret_addr: Option<usize>,
         args: &[usize],
-        retval: Option<[usize; 2]>,
+        retval: Option<Retval>,
     ) -> fmt::Result {
         self.indent(depth)?;
         self.call(func, args)?;
@@ -205,7 +212,7 @@ impl Page<'_> {
         &mut self,
         func: usize,
         depth: u32,
-        retval: Option<[usize; 2]>,
+        retval: Option<Retval>,
         opening: Opening,
     ) -> fmt::Result {
         self.indent(depth)?;
@@ -259,11 +266,14 @@ impl Page<'_> {
         self.options.contains(Options::RETVAL) && self.resolve.has_retval(func)
     }
 
-    fn retval(&mut self, func: usize, retval: [usize; 2]) -> fmt::Result {
+    fn retval(&mut self, func: usize, retval: Retval) -> fmt::Result {
         let hex = self.options.contains(Options::RETVAL_HEX);
         let form = if hex { RetvalForm::Hex } else { RetvalForm::Errors };
         let resolve = self.resolve;
         self.out.write_str(" ret=")?;
+        if self.options.contains(Options::TYPED) && !hex {
+            return self.foreign(|f| resolve.write_typed_retval(func, retval, f));
+        }
         self.foreign(|f| resolve.write_retval(func, retval, form, f))
     }
 }

@@ -32,7 +32,7 @@ bitflags::bitflags! {
     pub struct Recorded: u32 {
         /// The register that it returned something in, if it returned anything (`funcgraph-retval`).
         const RETVAL = 1 << 0;
-        /// The second such register.
+        /// The second such register; of functions that use it, where somebody has told which do.
         const SECOND = 1 << 1;
         /// Where it returned to (`funcgraph-retaddr`).
         const RET_ADDR = 1 << 2;
@@ -141,6 +141,10 @@ struct Kept {
     place: TextPlace,
 }
 
+/// What is shown at first. Types are where there are any.
+const SHOWN: Options =
+    Options::CPU.union(Options::DURATION).union(Options::OVERHEAD).union(Options::IRQS).union(Options::TYPED);
+
 #[derive(Debug)]
 struct State {
     tracer: Tracer,
@@ -181,7 +185,7 @@ impl RingTracing {
             cpumask: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 tracer: Tracer::Nop,
-                shown: Options::CPU.union(Options::DURATION).union(Options::OVERHEAD).union(Options::IRQS),
+                shown: SHOWN,
                 overwrites: true,
                 marks: true,
                 memory: None,
@@ -389,6 +393,7 @@ impl State {
         let mut recorded = Recorded::RETVAL;
         recorded.set(Recorded::RET_ADDR, self.shown.contains(Options::RETADDR));
         recorded.set(Recorded::ARGS, self.shown.contains(Options::ARGS));
+        recorded.set(Recorded::SECOND, self.shown.contains(Options::RETVAL));
         recorded
     }
 }

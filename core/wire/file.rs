@@ -288,7 +288,7 @@ pub fn ticks_to_ns(ticks: u64, ticks_per_second: u64) -> u64 {
 }
 
 /// The checksum of chunks. Tables and no vector instructions, since a kernel's target may not have any.
-static CRC_32: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISO_HDLC);
+const CRC_32: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_32_ISO_HDLC);
 
 /// The checksum of some bytes: CRC-32.
 pub fn checksum(bytes: &[u8]) -> u32 {

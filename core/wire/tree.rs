@@ -10,7 +10,7 @@
 //! that was entered before the last batch of lines was given has its exit only: its opening could not be shown then.
 
 use super::{Call, Entry, Hit, MAX_DATA, Mark, Record, Who};
-use crate::text::{Event, Kind, Task};
+use crate::text::{Event, Kind, Retval, Task};
 
 /// Where in a [`Tree`]'s words the arguments of a call stand, or the data of a mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,8 +101,8 @@ impl Line {
         };
         let enter = |call: &Call<'static>| begin(call.who, call.func, call.depth, call.start, call.ret_addr);
         let end = |call: &Call<'static>| {
-            let second = call.retval2.unwrap_or(0) as usize;
-            let retval = call.retval.map(|first| [first as usize, second]);
+            let second = call.retval2.map(|second| second as usize);
+            let retval = call.retval.map(|first| Retval { first: first as usize, second });
             let (func, depth, overrun) = (key.addr(call.func), call.depth, call.overrun);
             let time_ns = key.time_ns(call.end);
             let duration_ns = time_ns.saturating_sub(key.time_ns(call.start));

@@ -4,10 +4,12 @@
 //! An empty function is called in a loop with interrupts off, untraced first; what a call costs more when it is traced is one line of
 //! the form `bench NAME INSTRUCTIONS`, where the instructions have one decimal.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, vec, vec::Vec};
 use core::hint::black_box;
 
+use fgraph::ring::Item;
 use fgraph::tracer::{self, Recorded};
+use fgraph::wire::Record;
 use fgraph::{Arm, FgraphOps, Filter, Fprobe, FtraceOps, FtraceRegs, FuncAddr, GraphOps, OpsFlags, Want};
 
 use crate::{
@@ -59,6 +61,23 @@ fn run(calls: u64) {
 fn report(name: &str, plain: u64) {
     let more = round().saturating_sub(plain);
     println!("bench {name} {}.{}", more / 10, more % 10);
+}
+
+/// Prints how long the calls took by their records, on average: a few instructions are the function's own.
+fn report_duration() {
+    let (mut calls, mut ns) = (0, 0);
+    for buffer in buffers::all() {
+        let mut page = vec![0; buffer.page_len()];
+        let Ok(mut reader) = buffer.consume(&mut page) else { continue };
+        while let Some(item) = reader.next() {
+            if let Item::Record(Record::Call(call)) = item {
+                calls += 1;
+                ns += machine::ns_of(call.end) - machine::ns_of(call.start);
+            }
+        }
+    }
+    let tenths = ns * 10 / calls.max(1);
+    println!("bench duration {}.{}", tenths / 10, tenths % 10);
 }
 
 fn only(func: extern "C" fn(usize) -> usize) -> Filter {
@@ -116,6 +135,7 @@ fn all() -> Result<(), fgraph::Error> {
         report("graph-record", plain);
         tracer::set_recorded(Recorded::RETVAL);
         report("graph-record-retval", plain);
+        report_duration();
         tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND | Recorded::RET_ADDR);
         report("graph-record-all", plain);
         tracer::set_recorded(Recorded::RETVAL);

@@ -5,6 +5,7 @@ use core::fmt;
 
 use fgraph::text::{CpuState, Event, Kind, Options, Printer};
 use fgraph::trace::Reading;
+use fgraph::tracer::Recorded;
 use fgraph::{FgraphOps, Filter, tracer};
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     percpu::MAX_CPUS,
     start,
     tracing::{self, Named, Names},
-    workload,
+    types, workload,
 };
 
 /// Timer interrupts a second: often enough that a switch in the middle of a call can be seen.
@@ -70,6 +71,11 @@ pub fn run(trace: Option<&str>) -> Exit {
     if let Err(error) = tracing::symbols() {
         println!("fgraph: no function names: {error}");
     }
+    if let Err(error) = types::tell_tracer() {
+        println!("fgraph: no types: {error}");
+    }
+    // Values of two registers are shown by their types.
+    tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND);
     buffers::make(BUFFER_KB);
     buffers::switch(true);
 
@@ -118,7 +124,7 @@ pub fn run(trace: Option<&str>) -> Exit {
 /// All events, those of each CPU in order, merged by time.
 fn print_all(out: &mut dyn fmt::Write, header: bool) {
     let mut cpus = [const { CpuState::NEW }; MAX_CPUS];
-    let options = Options::default() | Options::PROC | Options::RETVAL | Options::RETVAL_HEX;
+    let options = Options::default() | Options::PROC | Options::RETVAL | Options::TYPED;
     let mut printer = Printer::new(options, &mut cpus);
     // The console takes everything.
     if header {

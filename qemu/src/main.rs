@@ -74,6 +74,8 @@ mod tracefs;
 #[cfg(target_os = "none")]
 mod tracing;
 #[cfg(target_os = "none")]
+mod types;
+#[cfg(target_os = "none")]
 mod workload;
 
 #[cfg(target_os = "none")]

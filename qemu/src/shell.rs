@@ -55,6 +55,9 @@ pub fn run() -> Exit {
             return Exit::Failed;
         }
     };
+    if let Err(error) = crate::types::tell_tracer() {
+        println!("fgraph: no types: {error}");
+    }
     println!("The tracer's files are here: `ls` lists them, `help` has the commands.");
     let mut editor = Editor::new();
     loop {

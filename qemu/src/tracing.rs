@@ -4,13 +4,14 @@
 use alloc::{boxed::Box, vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use fgraph::text::{self, Resolve};
+use fgraph::text::{self, Resolve, Retval};
 use fgraph::{Error, FuncAddr, Hooking, Layouts, SiteReport, SiteSource, TaskTrace};
 
 use crate::{
     lock::IrqLock,
     machine,
     sched::{self, Task},
+    types,
 };
 
 fgraph::symbol_space!(512 * 1024);
@@ -118,6 +119,28 @@ impl Resolve for Names {
 
     fn is_irq_entry(&self, func: usize) -> bool {
         func == sched::tick as *const () as usize
+    }
+
+    fn has_retval(&self, func: usize) -> bool {
+        types::with_recorded(|types| types.has_retval(func))
+    }
+
+    fn write_typed_retval(
+        &self,
+        func: usize,
+        retval: Retval,
+        f: &mut core::fmt::Formatter<'_>,
+    ) -> core::fmt::Result {
+        types::with_recorded(|types| types.write_typed_retval(func, retval, f))
+    }
+
+    fn write_typed_args(
+        &self,
+        func: usize,
+        args: &[usize],
+        f: &mut core::fmt::Formatter<'_>,
+    ) -> core::fmt::Result {
+        types::with_recorded(|types| types.write_typed_args(func, args, f))
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Column {
     Retval,
     /// Return values in hexadecimal always.
     RetvalHex,
+    /// Values by type, with --kernel; shown unless hidden.
+    Typed,
     /// Where each call was made.
     Retaddr,
     /// The time of each line.
@@ -74,6 +76,7 @@ impl Column {
             Self::Tail => Options::TAIL,
             Self::Retval => Options::RETVAL,
             Self::RetvalHex => Options::RETVAL_HEX,
+            Self::Typed => Options::TYPED,
             Self::Retaddr => Options::RETADDR,
             Self::Abstime => Options::ABSTIME,
             Self::Irqs => Options::IRQS,
@@ -138,14 +141,15 @@ pub struct ReportArgs {
     /// Only calls that took so many microseconds.
     #[arg(long, value_parser = microseconds, value_name = "US", help_heading = "What is shown")]
     pub min_duration: Option<u64>,
-    /// Only calls that returned an error (-1 to -4095), with the calls that led to them.
+    /// Only calls that returned an error, with the calls that led to them: by type with --kernel (`Err`, negative numbers and
+    /// pointers), else what looks like -1 to -4095.
     #[arg(long, help_heading = "What is shown")]
     pub errors: bool,
 }
 
 impl ReportArgs {
     pub(super) fn options(&self) -> Options {
-        let mut options = Options::default();
+        let mut options = Options::default() | Options::TYPED;
         // Whoever asks for errors wants to see which.
         options.set(Options::RETVAL, self.errors);
         self.show.iter().for_each(|column| options |= column.option());

@@ -46,6 +46,8 @@ pub struct Call {
     pub caller: Option<Caller>,
     /// What it was called with.
     pub args: Args,
+    /// Whether it returned an error, if its type is known to tell.
+    pub failed: Option<bool>,
     /// Nanoseconds of it in which nothing that it called was running. Set when it returns.
     pub self_ns: u64,
 }
@@ -63,6 +65,7 @@ impl Call {
             overrun: 0,
             caller: None,
             args: Args::None,
+            failed: None,
             self_ns: 0,
         }
     }
@@ -70,6 +73,17 @@ impl Call {
     /// How long it took, if it returned.
     pub fn duration(&self) -> Option<u64> {
         self.end.map(|end| end.saturating_sub(self.start))
+    }
+
+    /// Whether it returned an error: by its type, or else by the number alone.
+    pub fn has_failed(&self) -> bool {
+        self.failed.unwrap_or_else(|| self.error().is_some())
+    }
+
+    /// The registers of its return value that were recorded.
+    pub fn registers(&self) -> Vec<usize> {
+        let second = self.retval.and(self.retval2);
+        self.retval.into_iter().chain(second).map(|word| word as usize).collect()
     }
 
     /// The error number that it returned, as C and Linux have them: -1 to -4095, in 64 bits or in the lower 32 alone.
@@ -126,6 +140,14 @@ impl Event {
     /// Who runs: every CPU has an idle task of its own, all with number 0.
     pub fn thread(&self) -> Thread {
         Thread { task: self.task, cpu: if self.task == 0 { self.cpu } else { 0 } }
+    }
+
+    /// The same, to say more of it.
+    pub fn call_mut(&mut self) -> Option<&mut Call> {
+        match &mut self.what {
+            What::Enter(call) | What::Leave(call) | What::Leaf(call) => Some(call),
+            _ => None,
+        }
     }
 
     /// The call that it is about.

@@ -77,7 +77,7 @@ impl Selector {
     /// If a call is wanted by what is known of it when it returned.
     fn wants(&self, call: &Call) -> bool {
         let long = |min| call.duration().is_some_and(|took| took >= min);
-        self.wanted.min_duration.is_none_or(long) && (!self.wanted.errors || call.error().is_some())
+        self.wanted.min_duration.is_none_or(long) && (!self.wanted.errors || call.has_failed())
     }
 
     /// Takes an event and gives what is to be shown now.

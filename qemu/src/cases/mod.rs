@@ -13,6 +13,7 @@ mod probes;
 mod registers;
 mod rings;
 mod selftest;
+mod shapes;
 mod storm;
 mod straight;
 mod tasks;
@@ -148,6 +149,8 @@ const CASES: &[Case] = &[
     ("a_file_tells_equal_names_apart", words::a_file_tells_equal_names_apart),
     ("ambiguous_words_are_refused_with_candidates", words::ambiguous_words_are_refused_with_candidates),
     ("what_is_read_of_a_set_makes_the_same_set", words::what_is_read_of_a_set_makes_the_same_set),
+    ("values_of_rust_are_shown_by_type", shapes::values_of_rust_are_shown_by_type),
+    ("values_of_c_are_shown_by_type", shapes::values_of_c_are_shown_by_type),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
     ("refusals_leave_everything_as_it_was", text::refusals_leave_everything_as_it_was),
     ("changed_text_is_refused_by_name", text::changed_text_is_refused_by_name),

@@ -116,7 +116,7 @@ impl<W: Write> Format for Table<W> {
         match &event.what {
             What::Leave(call) | What::Leaf(call) => {
                 let row = self.rows.entry(call.func).or_default();
-                row.add(call.duration().unwrap_or(0), call.self_ns, call.error().is_some());
+                row.add(call.duration().unwrap_or(0), call.self_ns, call.has_failed());
             }
             What::Lost(count) => self.lost += count,
             _ => {}

@@ -3,30 +3,37 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use fgraph::text::{CpuState, Event as Printed, Kind, Options, Printer, Resolve};
+use fgraph::text::{CpuState, Event as Printed, Kind, Options, Printer, Resolve, Retval, RetvalForm};
 
 use super::super::event::{Args, Call, Caller, Event, Func, What};
 use super::super::names::Names;
+use super::super::types::Typed;
 use super::Format;
 
 /// Prints.
-pub(in super::super) struct Text<W> {
+pub(in super::super) struct Text<'k, W> {
     out: W,
+    typed: Option<&'k Typed<'k>>,
     options: Options,
     cpus: Vec<CpuState>,
     line: String,
 }
 
-impl<W: Write> Text<W> {
+impl<'k, W: Write> Text<'k, W> {
     /// `cpus` is how many there are at least.
-    pub(in super::super) fn new(mut out: W, options: Options, cpus: u32) -> io::Result<Self> {
+    pub(in super::super) fn new(
+        mut out: W,
+        options: Options,
+        cpus: u32,
+        typed: Option<&'k Typed<'k>>,
+    ) -> io::Result<Self> {
         let mut cpus = vec![CpuState::NEW; cpus.max(1) as usize];
         let mut line = String::new();
         // Writing to a `String` cannot fail.
         let _ = Printer::new(options, &mut cpus).header(&mut line);
         out.write_all(line.as_bytes())?;
         line.clear();
-        Ok(Self { out, options, cpus, line })
+        Ok(Self { out, typed, options, cpus, line })
     }
 }
 
@@ -35,6 +42,15 @@ struct About<'a> {
     names: &'a Names,
     call: Option<&'a Call>,
     caller: Option<Caller>,
+    typed: Option<&'a Typed<'a>>,
+}
+
+impl About<'_> {
+    /// Types, and the address of a function.
+    fn typed(&self, func: usize) -> Option<(&Typed<'_>, u64)> {
+        let function = self.names.get(func.wrapping_sub(1) as Func).filter(|function| function.addr != 0)?;
+        Some((self.typed?, function.addr))
+    }
 }
 
 impl Resolve for About<'_> {
@@ -58,7 +74,27 @@ impl Resolve for About<'_> {
     }
 
     fn has_retval(&self, func: usize) -> bool {
-        !self.names.get(func.wrapping_sub(1) as Func).is_some_and(|function| function.void)
+        let by_type = self.typed(func).and_then(|(typed, addr)| typed.has_retval(addr));
+        by_type.unwrap_or_else(|| {
+            !self.names.get(func.wrapping_sub(1) as Func).is_some_and(|function| function.void)
+        })
+    }
+
+    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registers = [Some(retval.first), retval.second];
+        let registers: Vec<_> = registers.into_iter().flatten().collect();
+        match self.typed(func).and_then(|(typed, addr)| typed.retval(addr, &registers)) {
+            Some(text) => f.write_str(&text),
+            None => self.write_retval(func, retval, RetvalForm::Errors, f),
+        }
+    }
+
+    fn write_typed_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_words = matches!(self.call, Some(Call { args: Args::Words(_), .. }));
+        match self.typed(func).filter(|_| is_words).and_then(|(typed, addr)| typed.args(addr, args)) {
+            Some(text) => f.write_str(&text),
+            None => self.write_args(func, args, f),
+        }
     }
 
     fn write_args(&self, _: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +126,7 @@ fn enter(call: &Call) -> Kind<'_> {
     Kind::Entry { func: call.func as usize + 1, depth: call.depth, ret_addr: addr(call.caller), args }
 }
 
-impl<W: Write> Format for Text<W> {
+impl<W: Write> Format for Text<'_, W> {
     fn event(&mut self, event: &Event, names: &Names) -> io::Result<()> {
         if self.cpus.len() <= event.cpu as usize {
             self.cpus.resize(event.cpu as usize + 1, CpuState::NEW);
@@ -100,12 +136,15 @@ impl<W: Write> Format for Text<W> {
             What::Hit { caller, .. } => *caller,
             _ => call.and_then(|call| call.caller),
         };
-        let about = About { names, call, caller };
+        let about = About { names, call, caller, typed: self.typed };
         let leave = |call: &Call| Kind::Return {
             func: call.func as usize + 1,
             depth: call.depth,
             duration_ns: call.duration().unwrap_or(0),
-            retval: call.retval.map(|first| [first as usize, call.retval2.unwrap_or(0) as usize]),
+            retval: call.retval.map(|first| Retval {
+                first: first as usize,
+                second: call.retval2.map(|second| second as usize),
+            }),
             overrun: call.overrun,
         };
         let task = names.task(event.task);

@@ -25,12 +25,14 @@ fn pattern(seed: usize) -> Registers {
     registers
 }
 
+/// What is done under a set of users, by their name; who knows which functions they were told of since that was last asked.
+type UnderUsers<'b> = &'b mut dyn FnMut(&str, fn() -> Vec<FuncAddr>);
+
 /// The set of no users.
 const NOBODY: &str = "nobody";
 
-/// Runs `body` under each set of users whose trampolines save and restore in a different way, [`NOBODY`] first. It is told their name, and who knows
-/// which functions they were told of since it was last asked.
-fn with_each_set_of_users(funcs: &[FuncAddr], body: &mut dyn FnMut(&str, fn() -> Vec<FuncAddr>)) {
+/// Runs `body` under each set of users whose trampolines save and restore in a different way, [`NOBODY`] first.
+fn with_each_set_of_users(funcs: &[FuncAddr], body: UnderUsers<'_>) {
     for (name, flags, graph) in [
         (NOBODY, None, false),
         ("args", Some(OpsFlags::empty()), false),
