@@ -12,14 +12,15 @@ use crate::profile::{ProfileError, ProfileRow, Profiler};
 use crate::ring::Ring;
 use crate::text::Resolve;
 use crate::tracefs::control::Functions;
-use crate::tracefs::recording::{Recorded, Recorder, TEXT_MARK};
+use crate::tracefs::recording::{Recorded, Recorder, RingTracing, TEXT_MARK};
 use crate::tracefs::tracing::Tracer;
-use crate::tracefs::{EngineFunctions, FilesUsers, SetsMemory};
+use crate::tracefs::{Commands, EngineFunctions, FilesUsers, SetsMemory};
 
 static KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
 static GRAPH_KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
 static FUNCTION: Ops<FtraceRegs> = tracer::function(Filter::ALL);
 static GRAPH: GraphOps<FtraceRegs> = tracer::function_graph(Filter::ALL);
+static COMMANDS: Commands<FtraceRegs> = Commands::new();
 static PROFILER: Profiler<Bound, FtraceRegs> = Profiler::new(Filter::ALL);
 
 /// Keepers are never registered.
@@ -30,8 +31,9 @@ fn kept(_ip: FuncAddr, _parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut
 pub struct LiveFunctions(EngineFunctions<Bound, tramp::Live>);
 
 impl LiveFunctions {
-    /// The engine; `names` are for the profiler's tables. One is enough: several would change the same sets.
-    pub const fn new(names: &'static (dyn Resolve + Sync)) -> Self {
+    /// The engine; `tracing` is what function commands switch, `names` are for them and for the profiler's tables. One is enough:
+    /// several would change the same sets.
+    pub const fn new(tracing: &'static RingTracing, names: &'static (dyn Resolve + Sync)) -> Self {
         let users = FilesUsers {
             keeper: &KEEPER,
             graph_keeper: &GRAPH_KEEPER,
@@ -39,6 +41,8 @@ impl LiveFunctions {
             graph: &GRAPH,
             limits: tracer::limits(),
             profiler: &PROFILER,
+            commands: &COMMANDS,
+            tracing,
             names,
         };
         Self(EngineFunctions::new(&ENGINE, users))

@@ -8,9 +8,11 @@
 //! * A text that is written takes effect as a whole or not at all, however many words it has.
 //! * `instances` is there and empty: this crate has one tracer, and directories cannot be made in it.
 //! * Options of all tracers are always in `trace_options`.
+//! * Of the function commands there are `traceon` and `traceoff`. A text has commands or functions, not both.
 //! * A filter from which the last function was taken away is nothing, and not everything; writing nothing to it (`echo > file`)
 //!   makes it everything, as ever.
 
+mod commands;
 pub mod control;
 mod engine;
 mod error;
@@ -37,6 +39,7 @@ use log::Log;
 use tracing::Tracing;
 use tree::{Dir, File, Node, Tree};
 
+pub use commands::{Commands, MAX_COMMANDS};
 pub use engine::{EngineFunctions, FileSets, FilesUsers, SetsMemory};
 pub use error::{Cause, FsError, Refused};
 pub use log::LOGGED;

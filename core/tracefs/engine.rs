@@ -8,16 +8,19 @@
 //! `set_graph_function` and `set_graph_notrace` are the filter and the notrace set of another keeper. Its functions are copied to lent
 //! memory, where the limits look for them. So it is with sets of tasks (`sets`).
 //!
-//! Function commands are refused as words' own cause: nothing here carries them out.
+//! Function commands are a user of their own ([`Commands`]).
 
 use core::fmt;
 
 use spin::Mutex;
 
+use super::commands::Commands;
 use super::control::{FilterFile, Functions, FunctionsError, PidFile};
+use super::recording::RingTracing;
 use super::tracing::{Shown, TextPlace, Tracer};
 use super::{Cause, Refused};
 use crate::engine::{Engine, Error, WhichSet};
+use crate::filter_text::words;
 use crate::graph::GraphOps;
 use crate::limits::{LimitOptions, Limits};
 use crate::machine::Machine;
@@ -48,7 +51,11 @@ pub struct FilesUsers<P: Platform, M: Machine> {
     pub limits: &'static Limits,
     /// The profiler.
     pub profiler: &'static Profiler<P, M::Regs>,
-    /// Names, for the profiler's tables.
+    /// The function commands, and what they switch.
+    pub commands: &'static Commands<M::Regs>,
+    /// See `commands`.
+    pub tracing: &'static RingTracing,
+    /// Names, for the profiler's tables and for commands.
     pub names: &'static (dyn Resolve + Sync),
 }
 
@@ -178,6 +185,10 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
     }
 }
 
+fn has_commands(text: &str) -> bool {
+    words(text).any(|word| word.is_ok_and(|line| line.command.is_some()))
+}
+
 /// An empty filter file is everything.
 const EVERYTHING: &str = "#### all functions enabled ####";
 
@@ -193,6 +204,11 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
             if count > max {
                 return Err(FunctionsError::TooMany { count, max }.into());
             }
+        }
+        if file == FilterFile::Filter && has_commands(text) {
+            self.users.commands.write(self.engine, self.users.tracing, text)?;
+            // A file that is truncated is emptied of functions, whatever comes then. Commands stay.
+            return if mode == Mode::Replace { self.write_words(file, "", mode) } else { Ok(()) };
         }
         let is_empty = mode == Mode::Replace && text.trim_ascii().is_empty();
         let text = if is_empty && which == WhichSet::Filter { EVERYTHING } else { text };
@@ -223,8 +239,8 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         self.engine.read_list(list, place, bytes)
     }
 
-    fn next_command(&self, _place: &mut TextPlace, _out: &mut dyn fmt::Write) -> Shown {
-        Shown::End
+    fn next_command(&self, place: &mut TextPlace, out: &mut dyn fmt::Write) -> Shown {
+        self.users.commands.next(place, self.users.names, out)
     }
 
     fn pids(&self, file: PidFile, each: &mut dyn FnMut(u32)) -> bool {

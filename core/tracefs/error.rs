@@ -77,6 +77,10 @@ pub enum Cause {
     NoSuchClock,
     /// No command is called that.
     NoSuchCommand,
+    /// Functions and commands are in one text.
+    Mixed,
+    /// No function that the word speaks of has that command.
+    NoneThere,
     /// A word of a filter is wrong.
     Word(words::Cause),
     /// The tracer does not.
@@ -143,9 +147,9 @@ impl fmt::Display for Cause {
             Self::NoSuchTracer => f.write_str("no such tracer; `available_tracers` has them"),
             Self::NoSuchOption => f.write_str("no such option; `trace_options` has them"),
             Self::NoSuchClock => f.write_str("no such clock; `trace_clock` has them"),
-            Self::NoSuchCommand => {
-                f.write_str("no such command; there are traceon, traceoff, stacktrace and snapshot")
-            }
+            Self::NoSuchCommand => f.write_str("no such command; there are traceon and traceoff"),
+            Self::Mixed => f.write_str("functions and commands are written one after the other"),
+            Self::NoneThere => f.write_str("no function of these has this command"),
             Self::Word(cause) => cause.fmt(f),
             Self::Tracing(error) => error.fmt(f),
             Self::Functions(error) => error.fmt(f),

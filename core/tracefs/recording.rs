@@ -646,4 +646,4 @@ impl Tracing for RingTracing {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

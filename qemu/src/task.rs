@@ -16,8 +16,8 @@ use fgraph::TaskTrace;
 
 use crate::machine;
 
-/// Bytes of a task's stack. Interrupts run on it as well.
-pub const STACK_SIZE: usize = 32 << 10;
+/// Bytes of a task's stack. Interrupts run on it as well, and the shell's names of functions are made of mangled ones there.
+pub const STACK_SIZE: usize = 64 << 10;
 
 /// The CPUs of a task that may run anywhere.
 pub(crate) const ANY_CPU: u32 = !0;

@@ -37,7 +37,7 @@ const EXTRA_WORDS: usize = 8192;
 const MODULE_FUNCTIONS: usize = 64;
 
 static TRACING: RingTracing = RingTracing::new(&Kernel, &LiveRecorder);
-static FUNCTIONS: LiveFunctions = LiveFunctions::new(&Names);
+static FUNCTIONS: LiveFunctions = LiveFunctions::new(&TRACING, &Names);
 
 /// This kernel.
 struct Kernel;

@@ -3,14 +3,18 @@
 use std::string::String;
 use std::vec::Vec;
 
+use super::super::recording::tests::World as RecordingWorld;
+use super::super::tracing::Tracing;
 use super::*;
 use crate::addr::{FuncAddr, RetAddr};
 use crate::engine::image::{Image, Target, for_both_machines};
 use crate::filter::{Filter, FuncSet};
+use crate::graph::world::Block;
 use crate::graph::{EntryCall, ReturnCall, Want};
 use crate::ops::OpsFlags;
 use crate::profile::PROFILE_WORDS;
 use crate::regs::Regs;
+use crate::task::TaskTrace;
 use crate::testing::kernel::Fake;
 use crate::testing::{Random, keep, keep_all};
 use crate::text::NoNames;
@@ -29,6 +33,7 @@ struct Files<T: Target> {
     limits: &'static Limits,
     graph: &'static GraphOps<T::Regs>,
     profiler: &'static Profiler<Fake, T::Regs>,
+    tracing: &'static RingTracing,
     /// The functions, as index words count them.
     funcs: Vec<FuncAddr>,
 }
@@ -40,10 +45,22 @@ fn files<T: Target>() -> Files<T> {
     let graph: &'static GraphOps<T::Regs> = keep(GraphOps::new(entry, ret, Filter::ALL));
     let profiler: &'static Profiler<Fake, T::Regs> = keep(Profiler::new(Filter::ALL));
     let limits: &'static Limits = keep(Limits::new());
+    let world = RecordingWorld::new();
+    let tracing: &'static RingTracing = keep(RingTracing::new(world, world));
     let (keeper, graph_keeper, function) = (ops(), ops(), ops());
-    let users = FilesUsers { keeper, graph_keeper, function, graph, limits, profiler, names: &NoNames };
+    let users = FilesUsers {
+        keeper,
+        graph_keeper,
+        function,
+        graph,
+        limits,
+        profiler,
+        commands: keep(Commands::new()),
+        tracing,
+        names: &NoNames,
+    };
     let funcs = image.traceable().map(|function| FuncAddr::new(function.addr)).collect();
-    Files { engine, functions: EngineFunctions::new(engine, users), limits, graph, profiler, funcs }
+    Files { engine, functions: EngineFunctions::new(engine, users), limits, graph, profiler, tracing, funcs }
 }
 
 impl<T: Target> Files<T> {
@@ -175,7 +192,60 @@ fn the_profiler_follows_the_filter_files<T: Target>() {
     assert_eq!(files.engine.stats().patched, 0);
 }
 
+fn commands_switch_at_their_functions<T: Target>() {
+    let files = files::<T>();
+    let commands = || {
+        let (mut place, mut text) = (TextPlace::START, String::new());
+        while files.functions.next_command(&mut place, &mut text) == Shown::Text {}
+        text
+    };
+    let task: &'static TaskTrace = keep(TaskTrace::new());
+    let sp = keep_all(vec![0usize; 64]).as_mut_ptr().expose_provenance() + 256;
+    let enter = |index: usize| {
+        let ip = files.funcs[index - 1];
+        let (_, site) = files.engine.location(ip.get()).expect("a site");
+        // SAFETY: words that live for ever.
+        let mut fregs = unsafe { T::Regs::entry(ip, sp, 0x2000, task) };
+        files.engine.entry(site, ip, &mut fregs, RetAddr::new(0x3000));
+        files.tracing.is_on()
+    };
+    for (text, column, cause) in [
+        ("1:stacktrace", 2, Cause::NoSuchCommand),
+        ("1:traceoff 2", 11, Cause::Mixed),
+        ("!1:traceoff", 0, Cause::NoneThere),
+    ] {
+        assert_eq!(files.write(FilterFile::Filter, text), Err(Refused { column, cause }), "{text}");
+        assert_eq!((commands(), files.engine.stats().patched), (String::new(), 0), "{text}");
+    }
+    let refused = files.write(FilterFile::Filter, "1:traceon 99:traceoff").expect_err("no such function");
+    assert_eq!((refused.column, commands()), (10, String::new()));
+
+    assert_eq!(files.write(FilterFile::Filter, "1:traceoff:2 2:traceon"), Ok(()));
+    let [one, two] = [files.funcs[0], files.funcs[1]].map(FuncAddr::get);
+    assert_eq!(commands(), std::format!("{one:#x}:traceoff:count=2\n{two:#x}:traceon:unlimited\n"));
+    assert_eq!(files.engine.stats().patched, 2);
+    assert!(!enter(1), "switched off");
+    assert!(!enter(1), "it was off, and that does not count");
+    assert!(enter(2));
+    assert!(!enter(1));
+    assert!(enter(2));
+    assert!(enter(1), "twice is enough");
+    assert_eq!(commands(), std::format!("{one:#x}:traceoff:count=0\n{two:#x}:traceon:unlimited\n"));
+    assert_eq!(
+        files.functions.write_words(FilterFile::Filter, "!2:traceon 1:traceoff", Mode::Append),
+        Ok(())
+    );
+    assert_eq!(
+        (commands(), files.engine.stats().patched),
+        (std::format!("{one:#x}:traceoff:unlimited\n"), 1)
+    );
+    assert!(!enter(1));
+    assert_eq!(files.write(FilterFile::Filter, "!*:traceoff"), Ok(()));
+    assert_eq!((commands(), files.engine.stats().patched), (String::new(), 0));
+}
+
 for_both_machines! {
+    commands_switch_at_their_functions
     sets_of_the_graph_reach_the_limits
     a_tracer_that_comes_has_what_the_filter_files_say
     tasks_and_numbers_reach_the_limits

@@ -17,7 +17,7 @@ const CPUS: usize = 3;
 const MOST_KB: u64 = 16;
 
 /// Both traits: a kernel with three CPUs.
-struct World {
+pub(in crate::tracefs) struct World {
     rings: [Ring; CPUS],
     /// Buffers that are in no ring, by CPU.
     spare: StdMutex<Vec<(usize, &'static Buffer)>>,
@@ -97,7 +97,7 @@ impl Recorder for World {
 const WHO: Who = Who { task: 7, context: Context::Task };
 
 impl World {
-    fn new() -> &'static Self {
+    pub(in crate::tracefs) fn new() -> &'static Self {
         keep(Self {
             rings: [const { Ring::new() }; CPUS],
             spare: StdMutex::new(Vec::new()),

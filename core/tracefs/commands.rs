@@ -1,0 +1,292 @@
+//! Function commands: what is to happen when a function is entered, `vfs_read:traceoff:3`.
+//!
+//! A user of entries with a table of functions, what each does, and how often still. It is registered while there are any, for their
+//! functions alone. Who writes the table holds a lock; the callback looks at it without one, and counts down.
+//!
+//! There are `traceon` and `traceoff`. A text has commands or functions, not both.
+
+use core::fmt;
+
+use spin::Mutex;
+
+use super::control::FunctionsError;
+use super::recording::RingTracing;
+use super::tracing::{Shown, TextPlace, Tracing};
+use super::{Cause, Refused};
+use crate::addr::{FuncAddr, RetAddr};
+use crate::engine::{Engine, SetChange, WhichSet};
+use crate::filter::Filter;
+use crate::filter_text::{FilterLine, words};
+use crate::machine::Machine;
+use crate::ops::{Ops, OpsFlags};
+use crate::platform::Platform;
+use crate::regs::Regs;
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::text::Resolve;
+
+/// The most commands, one for each function.
+pub const MAX_COMMANDS: usize = 64;
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    TraceOff,
+    TraceOn,
+}
+
+impl Act {
+    const ALL: [Self; 2] = [Self::TraceOff, Self::TraceOn];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::TraceOff => "traceoff",
+            Self::TraceOn => "traceon",
+        }
+    }
+}
+
+/// A command of one function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Command {
+    func: FuncAddr,
+    act: Act,
+    /// How often still; `None` for always.
+    left: Option<u64>,
+}
+
+/// How often still, as a word that the callback counts down: so often, or always.
+const ALWAYS: u64 = u64::MAX;
+
+/// A place of the table.
+#[derive(Debug)]
+struct Place {
+    /// 0 for none.
+    func: AtomicUsize,
+    left: AtomicU64,
+    /// It switches on.
+    on: AtomicBool,
+}
+
+impl Place {
+    const EMPTY: Self =
+        Self { func: AtomicUsize::new(0), left: AtomicU64::new(0), on: AtomicBool::new(false) };
+
+    fn get(&self) -> Option<Command> {
+        let func = self.func.load(Ordering::Acquire);
+        let left = self.left.load(Ordering::Relaxed);
+        let act = if self.on.load(Ordering::Relaxed) { Act::TraceOn } else { Act::TraceOff };
+        let left = (left != ALWAYS).then_some(left);
+        (func != 0).then_some(Command { func: FuncAddr::new(func), act, left })
+    }
+
+    /// Control side. The place is empty, and no callback looks at what was there before.
+    fn fill(&self, command: &Command) {
+        self.on.store(command.act == Act::TraceOn, Ordering::Relaxed);
+        self.left.store(command.left.unwrap_or(ALWAYS), Ordering::Relaxed);
+        self.func.store(command.func.get(), Ordering::Release);
+    }
+
+    /// Takes one of the times that are left. Any context.
+    fn take_one(&self) -> bool {
+        let less = |left: u64| if left == ALWAYS { Some(left) } else { left.checked_sub(1) };
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+/// The commands of an image. See the module; kept in a `static`.
+#[derive(Debug)]
+pub struct Commands<R: Regs> {
+    ops: Ops<R>,
+    table: [Place; MAX_COMMANDS],
+    /// What they switch; null until there was one.
+    tracing: AtomicPtr<RingTracing>,
+    /// One writer at a time.
+    control: Mutex<()>,
+}
+
+impl<R: Regs> Commands<R> {
+    /// None.
+    pub const fn new() -> Self {
+        Self {
+            ops: Ops::new(entered, OpsFlags::empty(), Filter::NONE),
+            table: [const { Place::EMPTY }; MAX_COMMANDS],
+            tracing: AtomicPtr::new(core::ptr::null_mut()),
+            control: Mutex::new(()),
+        }
+    }
+
+    fn ops(&'static self) -> &'static Ops<R> {
+        self.ops.owner.set(self);
+        &self.ops
+    }
+
+    fn tracing(&self) -> Option<&'static RingTracing> {
+        // SAFETY: null, or from a `&'static` in `write`.
+        unsafe { self.tracing.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Writes the next command, by its place in the table.
+    pub(super) fn next(&self, place: &mut TextPlace, names: &dyn Resolve, out: &mut dyn fmt::Write) -> Shown {
+        let from = place.texts as usize;
+        let rest = self.table.iter().enumerate().skip(from);
+        let Some((at, command)) = rest.filter_map(|(at, place)| Some((at, place.get()?))).next() else {
+            return Shown::End;
+        };
+        let name = Name { func: command.func, names };
+        let written = match command.left {
+            None => writeln!(out, "{name}:{}:unlimited", command.act.name()),
+            Some(left) => writeln!(out, "{name}:{}:count={left}", command.act.name()),
+        };
+        if written.is_ok() {
+            place.texts = at as u64 + 1;
+        }
+        Shown::Text
+    }
+
+    /// Carries a text of commands out: all of it or nothing.
+    pub(super) fn write<P: Platform, M: Machine<Regs = R>>(
+        &'static self,
+        engine: &'static Engine<P, M>,
+        tracing: &'static RingTracing,
+        text: &str,
+    ) -> Result<(), Refused> {
+        let _one = self.control.lock();
+        let mut draft =
+            Draft { commands: self.table.each_ref().map(Place::get), changed: [false; MAX_COMMANDS] };
+        let mut words = words(text);
+        while let Some((_, word)) = words.next_at() {
+            let line = word.map_err(|cause| {
+                Refused::at(cause.column(), Cause::Word(crate::words::Cause::Parse(cause)))
+            })?;
+            draft.word(engine, text, &line)?;
+        }
+        self.tracing.store(core::ptr::from_ref(tracing).cast_mut(), Ordering::Release);
+        self.publish(engine, &draft).map_err(|error| Refused::at(0, Cause::Functions(error)))
+    }
+
+    /// Under the lock.
+    fn publish<P: Platform, M: Machine<Regs = R>>(
+        &'static self,
+        engine: &'static Engine<P, M>,
+        draft: &Draft,
+    ) -> Result<(), FunctionsError> {
+        let mut funcs = [FuncAddr::new(0); MAX_COMMANDS];
+        let mut count = 0;
+        for command in draft.commands.iter().flatten() {
+            let listed = funcs.get(..count).unwrap_or(&[]);
+            if let Err(at) = listed.binary_search(&command.func)
+                && let Some(room) = funcs.get_mut(at..=count)
+                && let Some(last) = room.last_mut()
+            {
+                *last = command.func;
+                room.rotate_right(1);
+                count += 1;
+            }
+        }
+        let funcs = funcs.get(..count).unwrap_or(&[]);
+        let had_any = self.table.iter().any(|place| place.get().is_some());
+        if count > 0 {
+            engine.change_ops(self.ops(), WhichSet::Filter, SetChange::Replace(funcs))?;
+            if !had_any {
+                engine.register_ops(self.ops())?;
+            }
+        }
+        let changed = || {
+            let places = self.table.iter().zip(&draft.commands).zip(&draft.changed);
+            places.filter(|(_, changed)| **changed).map(|(pair, _)| pair)
+        };
+        changed().for_each(|(place, _)| place.func.store(0, Ordering::Release));
+        // So that no callback takes an old function's command for the new one's. What others are counted down to stays.
+        engine.synchronize();
+        changed().for_each(|(place, command)| command.iter().for_each(|command| place.fill(command)));
+        if count == 0 && had_any {
+            engine.unregister_ops(self.ops())?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Regs> Default for Commands<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A function's name, for text.
+struct Name<'a> {
+    func: FuncAddr,
+    names: &'a dyn Resolve,
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.names.name(self.func.get(), f)
+    }
+}
+
+/// The table as it will be.
+struct Draft {
+    commands: [Option<Command>; MAX_COMMANDS],
+    changed: [bool; MAX_COMMANDS],
+}
+
+impl Draft {
+    fn word<P: Platform, M: Machine>(
+        &mut self,
+        engine: &Engine<P, M>,
+        text: &str,
+        line: &FilterLine<'_>,
+    ) -> Result<(), Refused> {
+        let command = line.command.ok_or(Refused::at(line.column, Cause::Mixed))?;
+        let act = Act::ALL.into_iter().find(|act| act.name() == command.name);
+        let act = act.ok_or(Refused::at(command.column, Cause::NoSuchCommand))?;
+        // Up to the colon before the command.
+        let begin = line.column + usize::from(line.remove);
+        let target = text.get(begin..command.column.saturating_sub(1)).unwrap_or("");
+        let mut room = [FuncAddr::new(0); MAX_COMMANDS];
+        let funcs = engine.functions_of_words(target, &mut room).map_err(|error| {
+            let refused = Refused::from(error);
+            Refused { column: begin + refused.column, ..refused }
+        })?;
+        let mut done = false;
+        for &func in funcs {
+            let is_it =
+                |there: &Option<Command>| there.is_some_and(|there| (there.func, there.act) == (func, act));
+            let place = self.commands.iter().position(is_it);
+            if line.remove {
+                done |= place.is_some_and(|place| self.set(place, None));
+                continue;
+            }
+            let place = place.or_else(|| self.commands.iter().position(Option::is_none));
+            let full = FunctionsError::TooMany { count: MAX_COMMANDS + 1, max: MAX_COMMANDS };
+            let place = place.ok_or(Refused::at(line.column, Cause::Functions(full)))?;
+            done |= self.set(place, Some(Command { func, act, left: command.count }));
+        }
+        if done { Ok(()) } else { Err(Refused::at(line.column, Cause::NoneThere)) }
+    }
+
+    fn set(&mut self, place: usize, command: Option<Command>) -> bool {
+        if let (Some(there), Some(changed)) = (self.commands.get_mut(place), self.changed.get_mut(place)) {
+            (*there, *changed) = (command, true);
+        }
+        true
+    }
+}
+
+/// A function with a command was entered. Any context.
+fn entered<R: Regs>(ip: FuncAddr, _parent_ip: RetAddr, ops: &Ops<R>, _fregs: &mut R) {
+    // SAFETY: this callback is private, and only `Commands::new` makes ops with it: those of a `Self`, which leave it through
+    // `Commands::ops` alone, by shared reference. That is who sets their owner.
+    let Some(commands) = (unsafe { ops.owner.get::<Commands<R>>() }) else { return };
+    let Some(tracing) = commands.tracing() else { return };
+    for place in &commands.table {
+        if place.func.load(Ordering::Acquire) != ip.get() {
+            continue;
+        }
+        let on = place.on.load(Ordering::Relaxed);
+        // What changes nothing does not count.
+        if tracing.is_on() != on && place.take_one() {
+            tracing.set_on(on);
+        }
+    }
+}
