@@ -70,8 +70,6 @@ pub enum Reason {
     NoDebugInfo,
     /// It is a part of another function.
     Part,
-    /// Its signature is not that of the source any more, and where things are is not said.
-    Changed,
     /// Several functions of different types are one piece of code.
     Folded,
     /// A type that BTF, or this tool, has no form for.
@@ -85,7 +83,6 @@ impl fmt::Display for Reason {
         match self {
             Self::NoDebugInfo => write!(f, "no debug information"),
             Self::Part => write!(f, "a part of another function"),
-            Self::Changed => write!(f, "signature changed by the compiler"),
             Self::Folded => write!(f, "one code for functions of different types"),
             Self::Type(what) => write!(f, "no form for a type: {what}"),
             Self::Malformed(what) => write!(f, "malformed: {what}"),

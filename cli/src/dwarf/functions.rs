@@ -289,9 +289,7 @@ impl<'d> Reader<'_, 'd, '_> {
         if language == Language::Rust && self.is_spread(&short, &types) {
             call.places = Some(known.clone());
         }
-        if call.is_changed && call.returned == Some(Where::Unknown) && known.iter().all(Option::is_none) {
-            return Err(Reason::Changed);
-        }
+        // Also where nothing is known any more: with no types, registers would be shown that may hold nothing.
         if let Some(place) = call.returned {
             let text = match place {
                 Where::Unknown => "fgraph:ret=none",
