@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 use super::remarks::{self, Special, Style};
 use super::source::Source;
 use super::{MAX_ERRNO, Values, errno_name};
-use crate::btf::{Btf, Constants, Encoding, Int, Kind, Members};
+use crate::btf::{Btf, Constants, Encoding, Int, Kind, Member, Members};
 
 /// Deepest nesting that is shown.
 const MAX_DEPTH: u32 = 6;
@@ -409,10 +409,15 @@ impl<'s, 'a> Show<'s, 'a> {
             if head.ends_with("Error") || head.ends_with("Errno") { Errors::Named } else { Errors::Numbers };
         let is_tuple = name.starts_with('(');
         if !is_tuple {
-            self.out.write_str(name)?;
+            // As a derived `Debug` has it: what the type's parameters are, the prototype says.
+            self.out.write_str(
+                name.split_once('<').map_or(name, |(bare, _)| if bare.is_empty() { name } else { bare }),
+            )?;
         }
         let numbered = members.iter().all(|member| is_numbered(member.name));
-        match (members.is_empty(), numbered) {
+        let is_empty =
+            members.is_empty() || !numbered && members.iter().all(|member| is_nothing(self.btf(), &member));
+        match (is_empty, numbered) {
             (true, _) if is_tuple => self.out.write_str("()"),
             (true, _) => Ok(()),
             (false, true) => {
@@ -443,8 +448,13 @@ impl<'s, 'a> Show<'s, 'a> {
             }
             _ => members.get(n),
         };
-        for (n, member) in (0..members.len()).map_while(|n| Some((n, order(n)?))) {
-            if n > 0 {
+        // Markers and allocators, say. A place in a tuple is a place, whatever is there.
+        let btf = self.btf();
+        let is_shown = |member: &Member<'_>| separator != Separator::Rust || !is_nothing(btf, member);
+        let shown = (0..members.len()).map_while(order).filter(is_shown);
+        let mut is_first = true;
+        for member in shown {
+            if !core::mem::take(&mut is_first) {
                 self.out.write_str(", ")?;
             }
             if self.left == 0 {
@@ -552,8 +562,13 @@ impl<'s, 'a> Show<'s, 'a> {
     }
 }
 
+/// Whether a member has no bytes.
+fn is_nothing(btf: &Btf<'_>, member: &Member<'_>) -> bool {
+    member.bits.is_none() && btf.size(member.ty) == Ok(0)
+}
+
 /// What stands before a member's value.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Separator {
     C,
     Rust,

@@ -58,6 +58,10 @@ fn scalars_as_rust_writes_them() {
     let nonzero = make.fields("NonZero<i32>", 4, &[("__0", nonzero_inner, 0)]);
     let newtype = make.fields("Pid", 4, &[("__0", int, 0)]);
     let named = make.fields("Wrapped", 8, &[("inner", size, 0)]);
+    let marker = make.structure("PhantomData<kernel::File>", 0, &[]);
+    let marked = [("phantom", marker, 0), ("inner", size, 0), ("alloc", marker, 8)];
+    let marked = make.fields("Marked<kernel::File, Global>", 8, &marked);
+    let numbered = make.fields("Pair<u64>", 8, &[("__0", marker, 0), ("__1", size, 0)]);
     all_rust(
         &mut make,
         &[
@@ -78,6 +82,8 @@ fn scalars_as_rust_writes_them() {
             (nonzero, [7, 0], "7"),
             (newtype, [7, 0], "Pid(7)"),
             (named, [7, 0], "Wrapped { inner: 0x7 }"),
+            (marked, [7, 0], "Marked { inner: 0x7 }"),
+            (numbered, [7, 0], "Pair(PhantomData, 0x7)"),
         ],
     );
 }
