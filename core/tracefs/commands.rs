@@ -68,8 +68,9 @@ struct Place {
 }
 
 impl Place {
-    const EMPTY: Self =
-        Self { func: AtomicUsize::new(0), left: AtomicU64::new(0), on: AtomicBool::new(false) };
+    const fn empty() -> Self {
+        Self { func: AtomicUsize::new(0), left: AtomicU64::new(0), on: AtomicBool::new(false) }
+    }
 
     fn get(&self) -> Option<Command> {
         let func = self.func.load(Ordering::Acquire);
@@ -109,7 +110,7 @@ impl<R: Regs> Commands<R> {
     pub const fn new() -> Self {
         Self {
             ops: Ops::new(entered, OpsFlags::empty(), Filter::NONE),
-            table: [const { Place::EMPTY }; MAX_COMMANDS],
+            table: [const { Place::empty() }; MAX_COMMANDS],
             tracing: AtomicPtr::new(core::ptr::null_mut()),
             control: Mutex::new(()),
         }
