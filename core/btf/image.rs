@@ -2,7 +2,7 @@
 //!
 //! Invariant: a [`Types`] exists only over bytes that [`Types::parse`] has checked as a whole; its methods neither allocate nor fail nor
 //! panic, and the lookup by address takes no lock. The image provides the room with [`type_space!`](crate::type_space); the host tool
-//! fills it by [`write`], which needs neither `std` nor `alloc` either.
+//! fills it by [`write()`], which needs neither `std` nor `alloc` either.
 //!
 //! # The format, version 1
 //!
@@ -39,7 +39,7 @@ use super::index::Index;
 use super::raw::{Counts, Sections, number};
 use super::{Btf, BtfError, Kind, Word};
 
-/// Where things stand in the blob. Readers need only [`Types`], writers only [`write`](super::write).
+/// Where things stand in the blob. Readers need only [`Types`], writers only [`write`](fn@write).
 pub mod layout {
     /// First bytes of a blob.
     pub const MAGIC: [u8; 8] = *b"FGTYPTAB";
@@ -179,7 +179,7 @@ impl From<BtfError> for ImageError {
     }
 }
 
-/// A function and its types, for [`write`].
+/// A function and its types, for [`write()`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its address, as its symbol has it.
