@@ -205,6 +205,7 @@ fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_R
 bench: setup-rust $(call each,setup-qemu) $(call each,kernel) ## instructions of a traced call; a million sites; a million calls reported
 	scripts/step bench-calls scripts/bench-calls target/bench/calls.json $(foreach arch,$(ARCHES),$(arch)=$(call kernel,$(arch)))
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
+	CASE=bench scripts/step bench-native tests/live/run x86_64-prefixed x86_64
 	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
 
 .PHONY: $(call each,bench)

@@ -4,12 +4,15 @@
 //!
 //! ```text
 //! fgraph-live [NAME...]   runs these cases, or all
+//! fgraph-live bench       times traced calls
 //! ```
 #![cfg_attr(
     target_os = "linux",
     expect(unreachable_pub, reason = "a program has no outside; `pub` means for the other modules")
 )]
 
+#[cfg(target_os = "linux")]
+mod bench;
 #[cfg(target_os = "linux")]
 mod cases;
 #[cfg(target_os = "linux")]
@@ -33,6 +36,10 @@ mod work;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("bench") {
+        bench::run();
+        return std::process::ExitCode::SUCCESS;
+    }
     runner::main(&[&selftest::CASES[..], selftest::ABOUT_ALL, cases::CASES].concat())
 }
 
