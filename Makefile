@@ -206,6 +206,7 @@ bench: setup-rust $(call each,setup-qemu) $(call each,kernel) ## instructions of
 	scripts/step bench-calls scripts/bench-calls target/bench/calls.json $(foreach arch,$(ARCHES),$(arch)=$(call kernel,$(arch)))
 	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
 	CASE=bench scripts/step bench-native tests/live/run x86_64-prefixed x86_64
+	scripts/step bench-peers tests/live/peers
 	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
 
 .PHONY: $(call each,bench)
@@ -238,7 +239,7 @@ lint: lint-format lint-scripts lint-host $(call each,lint) ## formatting, clippy
 lint-format: setup-rust
 	scripts/step format cargo fmt --all -- --check
 lint-scripts:
-	@if command -v shellcheck >/dev/null; then scripts/step shellcheck shellcheck scripts/* .ci/run qemu/run qemu/*-test; \
+	@if command -v shellcheck >/dev/null; then scripts/step shellcheck shellcheck scripts/* .ci/run qemu/run qemu/*-test tests/live/run tests/live/peers; \
 	else echo "== shellcheck: skipped, it is not installed"; fi
 lint-host: setup-rust
 	scripts/step clippy cargo clippy --workspace --all-targets --all-features -- -D warnings
