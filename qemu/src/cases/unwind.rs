@@ -514,7 +514,7 @@ fn is_right(truth: &Truth, chain: &[usize]) -> bool {
 
 pub fn every_walk_shows_who_called_whom() -> CaseResult {
     let probe = Probe::new();
-    walks_under(|| Graph::probing(probe, Filter::ALL))?;
+    walks_under(SAMPLES, || Graph::probing(probe, Filter::ALL))?;
     check_eq!(probe.mismatches.load(Relaxed), 0, "mismatches");
     Ok(())
 }
@@ -523,14 +523,14 @@ pub fn every_walk_shows_who_called_whom() -> CaseResult {
 pub fn every_walk_is_right_under_the_tracer() -> CaseResult {
     buffers::make(16);
     buffers::switch(true);
-    let done = walks_under(|| Graph::tracing(Filter::ALL));
+    let done = walks_under(SAMPLES / 3, || Graph::tracing(Filter::ALL));
     buffers::switch(false);
     done
 }
 
 /// Takes samples while a user that `register` makes comes and goes.
-fn walks_under(register: impl Fn() -> Result<Graph, fgraph::Error>) -> CaseResult {
-    let wanted = if LONG.load(Relaxed) { LONG_SAMPLES } else { SAMPLES };
+fn walks_under(short: u64, register: impl Fn() -> Result<Graph, fgraph::Error>) -> CaseResult {
+    let wanted = if LONG.load(Relaxed) { LONG_SAMPLES } else { short };
     STOP.store(false, Relaxed);
     SAMPLED.store(0, Relaxed);
     STOPPED.store(0, Relaxed);
