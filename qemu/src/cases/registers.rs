@@ -105,7 +105,7 @@ pub fn registers_come_through_the_tracer() -> CaseResult {
     for callee in machine::callees() {
         run_once(callee)?;
         let calls = tracer_records(&[callee.func], || run_once(callee))?;
-        let expected = Recorded { func: callee.func, depth: 0, retval: Some(pattern(2)[0] as u64) };
+        let expected = Recorded::new(callee.func, 0, pattern(2)[0] as u64);
         check_eq!(calls, [expected], "what was recorded");
         run_once(callee)?;
     }

@@ -25,6 +25,15 @@ pub struct Recorded {
     pub depth: u32,
     /// What it returned, if that was recorded.
     pub retval: Option<u64>,
+    /// Its first argument, if arguments were recorded.
+    pub argument: Option<u64>,
+}
+
+impl Recorded {
+    /// A call of which no arguments were recorded.
+    pub fn new(func: usize, depth: u32, retval: u64) -> Self {
+        Self { func, depth, retval: Some(retval), argument: None }
+    }
 }
 
 /// What the tracer alone records of `funcs` while `run` runs, in the order of their returns.
@@ -49,6 +58,7 @@ pub fn tracer_records(funcs: &[usize], run: impl FnOnce() -> CaseResult) -> Resu
                     func: tracer::numbered_function(call.func).map_or(0, |func| func.get()),
                     depth: call.depth,
                     retval: call.retval,
+                    argument: call.args.first().copied(),
                 }),
                 other => return Err(Outcome::Failed(alloc::format!("{other:x?} among the calls"))),
             }
@@ -67,12 +77,7 @@ pub fn the_tracer_records_every_call() -> CaseResult {
     })?;
     let expected: Vec<Recorded> = results
         .iter()
-        .flat_map(|result| {
-            [
-                Recorded { func: inner_at, depth: 1, retval: Some(result - 1) },
-                Recorded { func: outer_at, depth: 0, retval: Some(*result) },
-            ]
-        })
+        .flat_map(|result| [Recorded::new(inner_at, 1, result - 1), Recorded::new(outer_at, 0, *result)])
         .collect();
     check_eq!(calls, expected, "calls");
     let after = machine::current().trace_block().stats();
@@ -84,6 +89,26 @@ pub fn the_tracer_records_every_call() -> CaseResult {
     Ok(())
 }
 
+pub fn the_tracer_records_arguments() -> CaseResult {
+    let (outer_at, inner_at) = (addr!(outer), addr!(inner));
+    let before = tracer::recorded();
+    // Which takes the general path, and gives the straight one back.
+    tracer::set_recorded(before | tracer::Recorded::ARGS);
+    let calls = tracer_records(&[outer_at, inner_at], || {
+        black_box(outer(black_box(0x1234_5678_9abc_def0)));
+        tracer::set_recorded(before);
+        black_box(outer(black_box(7)));
+        Ok(())
+    });
+    tracer::set_recorded(before);
+    let seen: Vec<_> = calls?.iter().map(|call| (call.func, call.depth, call.argument)).collect();
+    let argument = Some(0x1234_5678_9abc_def0);
+    let with = [(inner_at, 1, argument), (outer_at, 0, argument)];
+    let without = [(inner_at, 1, None), (outer_at, 0, None)];
+    check_eq!(seen, [with, without].concat(), "calls");
+    Ok(())
+}
+
 pub fn the_tracer_records_tail_calls() -> CaseResult {
     let (first, second) = (addr!(case_tail_first), addr!(case_tail_second));
     let calls = tracer_records(&[first, second], || {
@@ -91,7 +116,7 @@ pub fn the_tracer_records_tail_calls() -> CaseResult {
         check_eq!(unsafe { case_tail_first(black_box(5)) }, 16, "result");
         Ok(())
     })?;
-    let expected = [(second, 1), (first, 0)].map(|(func, depth)| Recorded { func, depth, retval: Some(16) });
+    let expected = [Recorded::new(second, 1, 16), Recorded::new(first, 0, 16)];
     check_eq!(calls, expected, "calls");
     Ok(())
 }
