@@ -323,6 +323,7 @@ mod arm64 {
         ".macro case_calls name, callee",
         ".globl \\name",
         "\\name:",
+        "hint #34", // bti c: it is called by address
         "stp x29, x30, [sp, #-112]!",
         "stp x19, x20, [sp, #16]",
         "stp x21, x22, [sp, #32]",
@@ -485,6 +486,7 @@ mod x86_64 {
         ".macro case_calls name, callee",
         ".globl \\name",
         "\\name:",
+        "endbr64", // it is called by address
         "push rbp",
         "push rbx",
         "push r12",

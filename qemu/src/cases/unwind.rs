@@ -30,7 +30,7 @@ const TASKS: usize = 4;
 const DEPTH: usize = 12;
 /// Frames of a walk that are kept: those of the interrupt come on top of the task's.
 const FRAMES: usize = 96;
-const SAMPLES: u64 = 3_000;
+const SAMPLES: u64 = 2_000;
 const LONG_SAMPLES: u64 = 50_000;
 /// So that a machine without a working timer fails instead of running for ever.
 const ROUNDS_AT_MOST: u64 = 400_000_000;
@@ -523,7 +523,7 @@ pub fn every_walk_shows_who_called_whom() -> CaseResult {
 pub fn every_walk_is_right_under_the_tracer() -> CaseResult {
     buffers::make(16);
     buffers::switch(true);
-    let done = walks_under(SAMPLES / 3, || Graph::tracing(Filter::ALL));
+    let done = walks_under(SAMPLES / 2, || Graph::tracing(Filter::ALL));
     buffers::switch(false);
     done
 }
