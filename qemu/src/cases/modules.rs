@@ -279,7 +279,7 @@ fn load_task() {
 
 pub fn modules_come_and_go_under_load() -> CaseResult {
     // A module comes and goes in each.
-    let rounds = load::rounds(300, 10_000);
+    let rounds = load::rounds(100, 10_000);
     for counter in [&CALLS, &WRONG] {
         counter.store(0, Relaxed);
     }

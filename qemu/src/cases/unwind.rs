@@ -30,13 +30,13 @@ const TASKS: usize = 4;
 const DEPTH: usize = 12;
 /// Frames of a walk that are kept: those of the interrupt come on top of the task's.
 const FRAMES: usize = 96;
-const SAMPLES: u64 = 2_000;
+const SAMPLES: u64 = 1_000;
 const LONG_SAMPLES: u64 = 50_000;
 /// So that a machine without a working timer fails instead of running for ever.
 const ROUNDS_AT_MOST: u64 = 400_000_000;
 /// Samples a second at first, and at most.
 const SAMPLE_HZ: u32 = 20;
-const MOST_HZ: u64 = 4000;
+const MOST_HZ: u64 = 1000;
 /// Walks that tell how many samples a second leave the tasks some time.
 const TRIALS: u64 = 10;
 
