@@ -277,8 +277,8 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     #[cfg(test)]
-    pub(crate) fn takes_straight_path(&self) -> bool {
-        self.users.straight.words().0 != 0
+    pub(crate) fn straight(&self) -> &straight::Straight {
+        &self.users.straight
     }
 
     fn ready(&self, control: &Control) -> Result<Trampolines, Error> {

@@ -83,7 +83,8 @@ pub struct TaskStats {
     pub overrun: u64,
     /// Hooked calls left by a non-local jump, noticed at a later return.
     pub abandoned: u64,
-    /// Calls that ran untraced because the tracer was in a callback already.
+    /// Calls that ran untraced because the tracer was in a callback already; and calls that the trampolines had hooked for the tracer
+    /// alone and that were not recorded, because eight trampolines were under way: those are missing from `returns`.
     pub recursed: u64,
 }
 

@@ -11,6 +11,7 @@ use crate::graph::{GraphOps, Want};
 use crate::ops::{Ops, OpsFlags};
 use crate::shadow::{FrameView, Shadow};
 use crate::sync::{interrupt_point, signal_fence};
+use crate::task::{MAX_NEST, TaskTrace};
 use crate::testing::{Random, keep, keep_all, storm, with_interrupt_at};
 
 const SLOT: usize = 3;
@@ -195,10 +196,41 @@ fn other_frames_are_not_taken_for_its_own() {
     assert_eq!(shadow.straight(straight.words(), key), None, "a frame of the other path");
 }
 
+/// What the embedder's functions do that is traced by mistake ends at the count of nested trampolines; the call comes back all the same.
+fn a_return_too_deep_in_the_tracer_is_not_recorded<T: Target>() {
+    let image = Image::new::<T>(4, &mut Random::new(1));
+    let engine = image.start::<T>();
+    let tracer: &'static GraphOps<T::Regs> =
+        keep(GraphOps::new(|_, _| Want::Return, |_, _| {}, Filter::ALL).straight(|| true));
+    assert_eq!(engine.register_graph(tracer), Ok(()));
+    let task: &'static TaskTrace = keep(TaskTrace::new());
+    task.give_stack(keep_all(vec![0; 64])).expect("it has none");
+    for (nest, recorded) in [(0, 1), (MAX_NEST - 1, 1), (MAX_NEST, 0)] {
+        let before = task.stats();
+        task.nest.store(nest, Ordering::Relaxed);
+        assert!(enter(&task.shadow, engine.straight(), 0x1000, 0x2000, 0x3000, 5));
+        task.depth.store(1, Ordering::Relaxed);
+        let (mut slot, mut calls) = (0, Vec::new());
+        // SAFETY: the test is the trampoline.
+        let left = unsafe {
+            engine.leave_straight(task, StackKey::new(0x3000), &mut slot, |call, depth, _| {
+                assert_eq!(task.nest.load(Ordering::Relaxed), nest + 1);
+                calls.push((call.func, call.start, depth));
+            })
+        };
+        assert_eq!((left, slot, calls.len()), (true, 0x1000, recorded), "{nest}");
+        assert!(calls.iter().all(|call| *call == (FuncAddr::new(0x2000), 5, 0)), "{calls:?}");
+        let after = task.stats();
+        assert_eq!((after.depth, task.frames().count(), task.nest.load(Ordering::Relaxed)), (0, 0, nest));
+        assert_eq!(after.returns - before.returns, recorded as u64, "{nest}");
+        assert_eq!(after.recursed - before.recursed, 1 - recorded as u64, "{nest}");
+    }
+}
+
 fn there_is_a_straight_path_for_the_tracer_alone<T: Target>() {
     let image = Image::new::<T>(4, &mut Random::new(1));
     let engine = image.start::<T>();
-    let is_on = || engine.takes_straight_path();
+    let is_on = || engine.straight().words().0 != 0;
     let graph = || GraphOps::<T::Regs>::new(|_, _| Want::Nothing, |_, _| {}, Filter::ALL);
     let tracer: &'static GraphOps<T::Regs> = keep(graph().straight(|| true));
     let second: &'static GraphOps<T::Regs> = keep(graph().straight(|| true));
@@ -232,5 +264,6 @@ fn there_is_a_straight_path_for_the_tracer_alone<T: Target>() {
 }
 
 for_both_machines! {
+    a_return_too_deep_in_the_tracer_is_not_recorded
     there_is_a_straight_path_for_the_tracer_alone
 }

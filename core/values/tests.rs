@@ -226,13 +226,19 @@ fn nothing_returned_is_nothing_shown() {
     for ty in [0, void, modified, empty] {
         let func = make.function("f", ty, &[]);
         assert_eq!(ret(&make, func, [5, 6]), "");
-        assert_eq!(Values::new(make.btf(), X86_64).retval_at(func), Some(RetvalAt::Nothing));
+        let values = Values::new(make.btf(), X86_64);
+        assert_eq!(values.retval_at(func), Some(RetvalAt::Nothing));
+        assert_eq!(values.return_registers(func), Some(0));
     }
+    let wide = make.int("__int128", 16, SIGNED);
+    let func = make.function("f", wide, &[]);
+    assert_eq!([X86_64, Arm64].map(|m| Values::new(make.btf(), m).return_registers(func)), [Some(2); 2]);
     let int = make.int("int", 4, SIGNED);
     let func = make.function("f", int, &[]);
     let values = Values::new(make.btf(), Arm64);
     assert_eq!(values.retval_at(func), Some(RetvalAt::Registers));
     assert_eq!([int, 9999].map(|id| values.retval_at(id)), [None, None]);
+    assert_eq!([func, int].map(|id| values.return_registers(id)), [Some(1), None]);
 }
 
 #[test]

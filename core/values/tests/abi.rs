@@ -136,17 +136,20 @@ fn floating_point_numbers_take_no_general_register() {
         ],
     );
     // What each machine says of such return values.
-    for (ty, on_x86_64, on_arm64) in [
-        (double, RetvalAt::Lost, RetvalAt::Lost),
-        (point, RetvalAt::Lost, RetvalAt::Lost),
-        (extended, RetvalAt::Lost, RetvalAt::Lost),
-        (mixed, RetvalAt::Registers, RetvalAt::Registers),
-        (with_int, RetvalAt::Registers, RetvalAt::Registers),
-        (many, RetvalAt::Behind, RetvalAt::Memory),
+    for (ty, on_x86_64, on_arm64, registers) in [
+        (double, RetvalAt::Lost, RetvalAt::Lost, [1, 1]),
+        (point, RetvalAt::Lost, RetvalAt::Lost, [1, 1]),
+        (extended, RetvalAt::Lost, RetvalAt::Lost, [1, 1]),
+        // The number is in xmm0, so what is not one comes in rax.
+        (mixed, RetvalAt::Registers, RetvalAt::Registers, [1, 2]),
+        (with_int, RetvalAt::Registers, RetvalAt::Registers, [1, 1]),
+        (many, RetvalAt::Behind, RetvalAt::Memory, [1, 1]),
     ] {
         let func = make.function("f", ty, &[]);
         let retval = |machine| Values::new(make.btf(), machine).retval_at(func);
         assert_eq!((retval(X86_64), retval(Arm64)), (Some(on_x86_64), Some(on_arm64)), "{ty}");
+        let count = |machine| Values::new(make.btf(), machine).return_registers(func);
+        assert_eq!([count(X86_64), count(Arm64)], registers.map(Some), "{ty}");
     }
     let func = make.function("f", mixed, &[]);
     let shown = |machine| ret_with(&make, func, machine, [5, 6], &Pieces::default(), None);

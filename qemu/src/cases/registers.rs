@@ -33,6 +33,24 @@ struct Callee {
     func: usize,
 }
 
+unsafe extern "C" {
+    fn case_registers(io: *mut Io);
+    fn case_registers_callee();
+    fn case_registers_prefixed(io: *mut Io);
+    fn case_registers_prefixed_callee();
+}
+
+/// What calls the function of each layout, and that function.
+fn callees() -> [Callee; 2] {
+    [
+        Callee { through: case_registers, func: case_registers_callee as *const () as usize },
+        Callee {
+            through: case_registers_prefixed,
+            func: case_registers_prefixed_callee as *const () as usize,
+        },
+    ]
+}
+
 /// Where the callee finds the block, with no register free to point to it.
 #[unsafe(no_mangle)]
 static CASE_REGISTERS_IO: AtomicPtr<Io> = AtomicPtr::new(core::ptr::null_mut());
@@ -57,7 +75,7 @@ fn run_once(callee: Callee) -> CaseResult {
 }
 
 fn run(flags: OpsFlags, with_return: bool) -> CaseResult {
-    for callee in machine::callees() {
+    for callee in callees() {
         through(callee.func, || run_once(callee), flags, with_return)?;
     }
     Ok(())
@@ -102,7 +120,7 @@ pub fn registers_come_through_regs_and_return() -> CaseResult {
 }
 
 pub fn registers_come_through_the_tracer() -> CaseResult {
-    for callee in machine::callees() {
+    for callee in callees() {
         run_once(callee)?;
         let calls = tracer_records(&[callee.func], || run_once(callee))?;
         let expected = Recorded::new(callee.func, 0, pattern(2)[0] as u64);
@@ -132,7 +150,7 @@ fn compare_callee_saved(_ip: FuncAddr, _parent_ip: RetAddr, _ops: &FtraceOps, fr
 
 pub fn the_regs_flavour_shows_every_register() -> CaseResult {
     WRONG.store(0, Relaxed);
-    for callee in machine::callees() {
+    for callee in callees() {
         let _op = Op::register(compare_callee_saved, OpsFlags::SAVE_REGS, only(&[callee.func]), 0)?;
         run_once(callee)?;
     }
@@ -239,7 +257,7 @@ pub fn vector_registers_come_through() -> CaseResult {
 
 #[cfg(target_arch = "aarch64")]
 mod arm64 {
-    use super::{Callee, FtraceRegs, Io};
+    use super::{FtraceRegs, Io};
     use core::mem::offset_of;
 
     #[cfg(target_feature = "neon")]
@@ -272,24 +290,6 @@ mod arm64 {
     #[cfg(not(target_feature = "neon"))]
     pub fn vectors() -> crate::cases::CaseResult {
         Err(crate::cases::Outcome::Skipped("this target keeps Rust from vector registers"))
-    }
-
-    unsafe extern "C" {
-        fn case_registers(io: *mut Io);
-        fn case_registers_callee();
-        fn case_registers_prefixed(io: *mut Io);
-        fn case_registers_prefixed_callee();
-    }
-
-    /// What calls the function of each layout, and that function.
-    pub fn callees() -> [Callee; 2] {
-        [
-            Callee { through: case_registers, func: case_registers_callee as *const () as usize },
-            Callee {
-                through: case_registers_prefixed,
-                func: case_registers_prefixed_callee as *const () as usize,
-            },
-        ]
     }
 
     core::arch::global_asm!(
@@ -400,7 +400,7 @@ mod arm64 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{Callee, FtraceRegs, Io};
+    use super::{FtraceRegs, Io};
     use crate::cases::{CaseResult, Outcome};
     use core::mem::offset_of;
 
@@ -425,24 +425,6 @@ mod x86_64 {
 
     pub fn vectors() -> CaseResult {
         Err(Outcome::Skipped("this target keeps Rust from vector registers"))
-    }
-
-    unsafe extern "C" {
-        fn case_registers(io: *mut Io);
-        fn case_registers_callee();
-        fn case_registers_prefixed(io: *mut Io);
-        fn case_registers_prefixed_callee();
-    }
-
-    /// What calls the function of each layout, and that function.
-    pub fn callees() -> [Callee; 2] {
-        [
-            Callee { through: case_registers, func: case_registers_callee as *const () as usize },
-            Callee {
-                through: case_registers_prefixed,
-                func: case_registers_prefixed_callee as *const () as usize,
-            },
-        ]
     }
 
     core::arch::global_asm!(
