@@ -25,6 +25,7 @@ compile_error!("fgraph keeps addresses in 64-bit words");
 mod addr;
 #[path = "../arch/mod.rs"]
 mod arch;
+mod ascending;
 mod bits;
 pub mod btf;
 mod engine;

@@ -14,6 +14,7 @@ use super::recording::RingTracing;
 use super::tracing::{Shown, TextPlace, Tracing};
 use super::{Cause, Refused};
 use crate::addr::{FuncAddr, RetAddr};
+use crate::ascending::Ascending;
 use crate::engine::{Engine, SetChange, WhichSet};
 use crate::filter::Filter;
 use crate::filter_text::{FilterLine, words};
@@ -171,22 +172,12 @@ impl<R: Regs> Commands<R> {
         engine: &'static Engine<P, M>,
         draft: &Draft,
     ) -> Result<(), FunctionsError> {
-        let mut funcs = [FuncAddr::new(0); MAX_COMMANDS];
-        let mut count = 0;
-        for command in draft.commands.iter().flatten() {
-            let listed = funcs.get(..count).unwrap_or(&[]);
-            if let Err(at) = listed.binary_search(&command.func)
-                && let Some(room) = funcs.get_mut(at..=count)
-                && let Some(last) = room.last_mut()
-            {
-                *last = command.func;
-                room.rotate_right(1);
-                count += 1;
-            }
-        }
-        let funcs = funcs.get(..count).unwrap_or(&[]);
+        let mut room = [FuncAddr::new(0); MAX_COMMANDS];
+        let mut funcs = Ascending::new(&mut room);
+        draft.commands.iter().flatten().for_each(|command| funcs.add(command.func));
+        let funcs = funcs.into_slice();
         let had_any = self.table.iter().any(|place| place.get().is_some());
-        if count > 0 {
+        if !funcs.is_empty() {
             engine.change_ops(self.ops(), WhichSet::Filter, SetChange::Replace(funcs))?;
             if !had_any {
                 engine.register_ops(self.ops())?;
@@ -200,7 +191,7 @@ impl<R: Regs> Commands<R> {
         // So that no callback takes an old function's command for the new one's. What others are counted down to stays.
         engine.synchronize();
         changed().for_each(|(place, command)| command.iter().for_each(|command| place.fill(command)));
-        if count == 0 && had_any {
+        if funcs.is_empty() && had_any {
             engine.unregister_ops(self.ops())?;
         }
         Ok(())
@@ -266,11 +257,10 @@ impl Draft {
         if done { Ok(()) } else { Err(Refused::at(line.column, Cause::NoneThere)) }
     }
 
+    /// Whether there is such a place.
     fn set(&mut self, place: usize, command: Option<Command>) -> bool {
-        if let (Some(there), Some(changed)) = (self.commands.get_mut(place), self.changed.get_mut(place)) {
-            (*there, *changed) = (command, true);
-        }
-        true
+        let places = self.commands.get_mut(place).zip(self.changed.get_mut(place));
+        places.map(|(there, changed)| (*there, *changed) = (command, true)).is_some()
     }
 }
 

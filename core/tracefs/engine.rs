@@ -29,7 +29,7 @@ use crate::platform::Platform;
 use crate::profile::{ProfileRow, Profiler, write_profile_head, write_profile_row};
 use crate::text::Resolve;
 use crate::users::User;
-use crate::words::{List, Mode, Place};
+use crate::words::{List, Marker, Mode, Place};
 
 mod sets;
 
@@ -189,9 +189,6 @@ fn has_commands(text: &str) -> bool {
     words(text).any(|word| word.is_ok_and(|line| line.command.is_some()))
 }
 
-/// An empty filter file is everything.
-const EVERYTHING: &str = "#### all functions enabled ####";
-
 impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     fn write_words(&self, file: FilterFile, text: &str, mode: Mode) -> Result<(), Refused> {
         let (keeper, which) = self.which(file);
@@ -211,7 +208,8 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
             return if mode == Mode::Replace { self.write_words(file, "", mode) } else { Ok(()) };
         }
         let is_empty = mode == Mode::Replace && text.trim_ascii().is_empty();
-        let text = if is_empty && which == WhichSet::Filter { EVERYTHING } else { text };
+        // An empty filter file is everything.
+        let text = if is_empty && which == WhichSet::Filter { Marker::All.line(which) } else { text };
         self.engine.write_ops_words(keeper, which, text, mode)?;
         let done = if is_graphs { self.publish(which) } else { self.refresh() };
         done.map_err(|error| Refused::at(0, Cause::Functions(error.into())))

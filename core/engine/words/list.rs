@@ -3,6 +3,7 @@
 use super::super::table::Functions;
 use super::means_everything;
 use crate::addr::FuncAddr;
+use crate::ascending::Ascending;
 use crate::engine::Engine;
 use crate::filter_text::{FilterLine, words};
 use crate::machine::Machine;
@@ -24,32 +25,31 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         let desk = self.desk.lock();
         let Desk { book, .. } = &*desk;
         let table = Functions::<M>::new(&self.sites, book, None);
-        let mut list = List { room, len: 0, refused: 0 };
+        let mut list = Ascending::new(room);
         let mut words = words(text);
         while let Some((at, word)) = words.next_at() {
             let error = |column, cause| WordError { column, start: at.start, end: at.end, cause };
             let line = word.map_err(|cause| error(cause.column(), Cause::Parse(cause)))?;
             take(&line, &table, &mut list).map_err(|(column, cause)| error(column, cause))?;
-            if list.refused > 0 {
-                let cause = Cause::NoRoom { room: list.room.len(), more: list.refused };
+            if list.refused() > 0 {
+                let cause = Cause::NoRoom { room: list.room(), more: list.refused() };
                 return Err(error(line.column, cause));
             }
         }
-        let List { room, len, .. } = list;
-        Ok(room.get(..len).unwrap_or_default())
+        Ok(list.into_slice())
     }
 }
 
 fn take<M: Machine>(
     line: &FilterLine<'_>,
     table: &Functions<'_, M>,
-    list: &mut List<'_>,
+    list: &mut Ascending<'_>,
 ) -> Result<(), (usize, Cause)> {
     if let Some(command) = line.command {
         return Err((command.column, Cause::Command));
     }
     if means_everything(line) {
-        list.len = 0;
+        list.clear();
         if !line.remove {
             table.lines(None).for_each(|line| list.add(line.func));
         }
@@ -63,40 +63,5 @@ fn take<M: Machine>(
         Ok(Selection::Functions(_)) => Ok(()),
         Ok(Selection::Pending) => Err((line.column, Cause::NotThere)),
         Err(error) => Err((error.column(), Cause::Select(error))),
-    }
-}
-
-/// Addresses in ascending order, each once.
-struct List<'r> {
-    room: &'r mut [FuncAddr],
-    len: usize,
-    /// Functions that there was no room for.
-    refused: usize,
-}
-
-impl List<'_> {
-    fn place(&self, func: FuncAddr) -> Result<usize, usize> {
-        self.room.get(..self.len).unwrap_or_default().binary_search(&func)
-    }
-
-    fn add(&mut self, func: FuncAddr) {
-        let Err(at) = self.place(func) else { return };
-        let end = self.len + 1;
-        match self.room.get_mut(at..end) {
-            Some(behind) => {
-                // The room that is free comes to the front, where it is wanted.
-                behind.rotate_right(1);
-                behind[0] = func;
-                self.len = end;
-            }
-            None => self.refused += 1,
-        }
-    }
-
-    fn remove(&mut self, func: FuncAddr) {
-        if let Ok(at) = self.place(func) {
-            self.room[at..self.len].rotate_left(1);
-            self.len -= 1;
-        }
     }
 }
