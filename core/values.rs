@@ -324,7 +324,7 @@ impl<'a> Values<'a> {
     }
 
     /// How many return registers tell what this FUNC returned, at most two: none of a function that returns nothing, and one of one
-    /// whose value nobody knows, since that it returned something is to be seen. `None` if it is no function.
+    /// whose value is elsewhere or not known, for who shows registers as they are. `None` if it is no function.
     pub fn return_registers(&self, func: u32) -> Option<u8> {
         let (ret, _) = self.prototype(func)?;
         if self.retval_at(func) == Some(RetvalAt::Nothing) {
