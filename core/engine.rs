@@ -121,7 +121,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             return;
         }
         let context = P::context();
-        let Some(_guard) = task.enter(Group::Ops, context) else { return };
+        let Some(guard) = task.enter(Group::Ops, context) else { return };
         P::preempt_disable();
         if let Some(_section) = self.quiesce.enter(P::cpu_id()) {
             let all = self.users.all();
@@ -138,6 +138,8 @@ impl<P: Platform, M: Machine> Engine<P, M> {
                 graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
             }
         }
+        // Behind the section another task may run, and what runs until then can be traced.
+        drop(guard);
         P::preempt_enable();
     }
 
@@ -200,7 +202,8 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         // Nothing is called below that may be traced. If the embedder's functions are all the same, this ends the recursion, as the
         // count in assembly does for entries.
         let nest = task.nest.load(Ordering::Relaxed);
-        if nest < MAX_NEST {
+        let records = nest < MAX_NEST;
+        if records {
             // What interrupts these lines leaves the word as it found it.
             task.nest.store(nest + 1, Ordering::Relaxed);
             signal_fence();
@@ -211,9 +214,6 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             if depth >= task.max_depth.load(Ordering::Relaxed) {
                 task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
             }
-            P::preempt_enable();
-            signal_fence();
-            task.nest.store(nest, Ordering::Relaxed);
         } else {
             task.nest_refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -221,6 +221,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         unsafe { slot.write_volatile(call.ret_addr.get()) };
         task.depth.store(depth, Ordering::Relaxed);
         task.shadow.pop_straight(call);
+        if records {
+            // Behind the pop: what runs if this switches tasks is not the call's.
+            P::preempt_enable();
+            signal_fence();
+            task.nest.store(nest, Ordering::Relaxed);
+        }
         true
     }
 

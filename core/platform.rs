@@ -166,8 +166,10 @@ pub unsafe trait Platform: 'static {
     /// Keeps the current task on this CPU until the matching [`preempt_enable`](Self::preempt_enable). Nests.
     fn preempt_disable();
 
-    /// Undoes one [`preempt_disable`](Self::preempt_disable). Must not switch tasks itself: a switch that became due
-    /// happens at the next interrupt or preemption point of the kernel's own.
+    /// Undoes one [`preempt_disable`](Self::preempt_disable). In task context with interrupts on, the last one may and should switch
+    /// tasks if an interrupt has asked for it meanwhile, as an interrupt could here: where most time is spent in the tracer, other
+    /// tasks would starve if it were left to interrupts that come elsewhere. The way to the switch must not be traced before interrupts
+    /// are off, or its own entry would come here again.
     fn preempt_enable();
 
     /// Writes kernel text through a writable alias, with single-copy atomicity for an aligned word of 4 bytes or fewer.

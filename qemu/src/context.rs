@@ -81,7 +81,17 @@ pub fn preempt_enable() {
     }
 }
 
-/// Ends a [`preempt_disable`] and leaves a switch that is due to the next interrupt. What a tracer uses.
+/// The same without a call that a tracer could see on the way to the switch: it is the tracer that asks. The interrupt that wanted the
+/// switch may have come within the tracer's section, and so may all of them.
+#[inline(always)]
+pub fn preempt_enable_notrace() {
+    lower(PREEMPT_ONE);
+    if machine::per_cpu().need_resched.load(Ordering::Relaxed) {
+        preempt_schedule_notrace();
+    }
+}
+
+/// Ends a [`preempt_disable`] and leaves a switch that is due to the next interrupt or enable.
 #[inline(always)]
 pub fn preempt_enable_no_resched() {
     lower(PREEMPT_ONE);
@@ -94,6 +104,16 @@ fn preempt_schedule() {
     // An interrupt between these tests and the switch may do the switch itself; then there is one in vain.
     if counts() == 0 && machine::irqs_enabled() {
         sched::schedule();
+    }
+}
+
+/// The same for the tracer. Were the function that switches traced with interrupts on, its own entry would come here again, and
+/// deeper at each interrupt.
+#[unsafe(link_section = ".text.notrace")]
+#[inline(never)]
+fn preempt_schedule_notrace() {
+    if counts() == 0 && machine::irqs_enabled() {
+        sched::schedule_notrace();
     }
 }
 

@@ -22,7 +22,7 @@ fgraph::bind_platform!(Kernel);
 // 1. `CURRENT`: `gs` has the CPU's block, whose `trace` the switch sets together with the current task; `SP_EL0` is the
 //    current task. Either way the word is null or the block of that task alone, which is never freed.
 // 2. `context`: `irq_enter` and `nmi_enter` run first in the trap path, which is not traced before.
-// 3. A preemption hold keeps `schedule` from being called by interrupts, and callbacks do not call it.
+// 3. A preemption hold keeps `schedule` from being called by interrupts and by other ends of holds, and callbacks do not call it.
 // 4. `write_text` copies to the alias of exactly the bytes it was given, after checking that they are text.
 unsafe impl Platform for Kernel {
     #[cfg(target_arch = "x86_64")]
@@ -69,7 +69,7 @@ unsafe impl Platform for Kernel {
 
     #[inline(always)]
     fn preempt_enable() {
-        context::preempt_enable_no_resched();
+        context::preempt_enable_notrace();
     }
 
     #[unsafe(link_section = ".text.notrace")]

@@ -317,6 +317,13 @@ pub fn schedule() {
     leave_cpu(QUEUES.lock_with(&irqs));
 }
 
+/// The same, traced only where interrupts are off.
+#[inline(always)]
+pub fn schedule_notrace() {
+    let irqs = IrqsOff::new();
+    leave_cpu(QUEUES.lock_with(&irqs));
+}
+
 /// Switches away from the running task, which is in the list that its state says or, if it is runnable, in
 /// none yet. Interrupts are off. Comes back, without the lock, when the task is switched to again, on whatever CPU.
 fn leave_cpu(mut queues: Held<'static, Queues>) {

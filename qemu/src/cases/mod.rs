@@ -118,6 +118,10 @@ const CASES: &[Case] = &[
     ("a_direct_trampoline_replaces_a_function", direct::a_direct_trampoline_replaces_a_function),
     ("a_direct_trampoline_may_come_back", direct::a_direct_trampoline_may_come_back),
     ("preempted_calls_stay_with_their_tasks", tasks::preempted_calls_stay_with_their_tasks),
+    (
+        "a_switch_asked_for_in_a_callback_comes_behind_it",
+        tasks::a_switch_asked_for_in_a_callback_comes_behind_it,
+    ),
     ("a_function_that_never_returns_harms_nobody", tasks::a_function_that_never_returns_harms_nobody),
     ("a_task_may_die_with_frames_pending", tasks::a_task_may_die_with_frames_pending),
     ("a_task_without_a_stack_runs_unhooked", tasks::a_task_without_a_stack_runs_unhooked),

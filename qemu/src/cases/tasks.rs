@@ -3,7 +3,9 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::probe::{Graph, Probe, addr, only};
+use fgraph::{EntryCall, FgraphOps, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, RetAddr, ReturnCall, Want};
+
+use super::probe::{Graph, Op, Probe, addr, only};
 use super::{CaseResult, Outcome, check, check_eq};
 use crate::{
     machine, nmi,
@@ -117,6 +119,80 @@ pub fn preempted_calls_stay_with_their_tasks() -> CaseResult {
         "{hooked} calls hooked in the tasks of {calls}, {entries} in all"
     );
     Ok(())
+}
+
+/// What the timer's interrupt does when somebody waits for a turn.
+#[inline(always)]
+fn ask_for_switch() {
+    machine::per_cpu().need_resched.store(true, Relaxed);
+}
+
+#[unsafe(link_section = ".text.notrace")]
+fn ask_at_entry(_: FuncAddr, _: RetAddr, _: &FtraceOps, _: &mut FtraceRegs) {
+    ask_for_switch();
+}
+
+#[unsafe(link_section = ".text.notrace")]
+fn ask_at_graph_entry(_: &mut EntryCall<'_, FtraceRegs>, _: &FgraphOps) -> Want {
+    ask_for_switch();
+    Want::Nothing
+}
+
+#[unsafe(link_section = ".text.notrace")]
+fn want_return(_: &mut EntryCall<'_, FtraceRegs>, _: &FgraphOps) -> Want {
+    Want::Return
+}
+
+#[unsafe(link_section = ".text.notrace")]
+fn ask_at_return(_: &mut ReturnCall<'_, FtraceRegs>, _: &FgraphOps) {
+    ask_for_switch();
+}
+
+#[unsafe(link_section = ".text.notrace")]
+fn nothing(_: &mut ReturnCall<'_, FtraceRegs>, _: &FgraphOps) {}
+
+/// Whether a task that waits for CPU 0, which is this one, has run when a traced call is over. Nothing else makes it run.
+fn another_ran_at_a_call() -> bool {
+    static RAN: AtomicBool = AtomicBool::new(false);
+    RAN.store(false, Relaxed);
+    let waiting = sched::spawn_on(0, "waiting", |_| RAN.store(true, Relaxed), 0);
+    let early = RAN.load(Relaxed);
+    black_box(leaf(black_box(1)));
+    let ran = RAN.load(Relaxed);
+    sched::join(waiting);
+    ran && !early
+}
+
+pub fn a_switch_asked_for_in_a_callback_comes_behind_it() -> CaseResult {
+    sched::pin(0);
+    machine::timer_stop();
+    let done = switches_behind_callbacks();
+    machine::timer_start(start::TICK_HZ);
+    sched::unpin();
+    let [idle, op, entry, ret] = done?;
+    check!(!idle, "the other task ran although nobody asked for a switch");
+    check!(op, "no switch behind a callback at an entry");
+    check!(entry, "no switch behind a graph user's entry");
+    check!(ret, "no switch behind a graph user's return");
+    Ok(())
+}
+
+fn switches_behind_callbacks() -> Result<[bool; 4], fgraph::Error> {
+    let funcs = only(&[addr!(leaf)]);
+    let idle = {
+        let _user = Graph::register(want_return, nothing, funcs, 0)?;
+        another_ran_at_a_call()
+    };
+    let op = {
+        let _user = Op::register(ask_at_entry, OpsFlags::empty(), funcs, 0)?;
+        another_ran_at_a_call()
+    };
+    let entry = {
+        let _user = Graph::register(ask_at_graph_entry, nothing, funcs, 0)?;
+        another_ran_at_a_call()
+    };
+    let _user = Graph::register(want_return, ask_at_return, funcs, 0)?;
+    Ok([idle, op, entry, another_ran_at_a_call()])
 }
 
 static STEPS: AtomicUsize = AtomicUsize::new(0);
