@@ -15,10 +15,7 @@
 //! [`Shadow::pop`] marks what it leaves.
 
 use crate::addr::{FuncAddr, RetAddr, StackKey};
-use crate::frame::{
-    CONTROL, Control, DISTANCE_BITS, DataHeader, FRAME_WORDS, FUNC, KEY, MAX_FRAME_WORDS, RET, State,
-};
-use crate::straight;
+use crate::frame::{CONTROL, Control, DataHeader, FRAME_WORDS, FUNC, KEY, MAX_FRAME_WORDS, RET, State};
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, interrupt_point, signal_fence};
 
 /// `newest` of an empty stack.
@@ -429,52 +426,6 @@ impl Shadow {
         // Dead before it is given up: see the invariant.
         self.set_control(frame.0, Control { distance, state: State::Dead, want: 0, stamp: 0 });
         self.publish(Position { newest: below(frame.0, distance), top: frame.0 });
-    }
-
-    /// The newest frame, if it has this key and is of the straight path, whose frames have these two words.
-    #[inline(always)]
-    pub(crate) fn straight(&self, (control, header): (u64, u64), key: StackKey) -> Option<straight::Call> {
-        interrupt_point();
-        let newest = (self.state.load(Ordering::Relaxed) >> 32) as u32;
-        let start = newest as usize;
-        if start + straight::FRAME_WORDS > self.len.load(Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: the range lies within the `len` words at `words` (see `word`), which are only accessed as atomics.
-        let words = unsafe {
-            &*self.words.load(Ordering::Relaxed).add(start).cast::<[AtomicUsize; straight::FRAME_WORDS]>()
-        };
-        let get = |index: usize| {
-            interrupt_point();
-            words[index].load(Ordering::Relaxed)
-        };
-        let distance = get(CONTROL) as u64 ^ control;
-        // Everything but the distance is equal, and the path is on.
-        let is_its_own = distance < 1 << DISTANCE_BITS && control != 0 && get(FRAME_WORDS) as u64 == header;
-        (is_its_own && get(KEY) == key.get()).then(|| straight::Call {
-            ret_addr: RetAddr::new(get(RET)),
-            func: FuncAddr::new(get(FUNC)),
-            start: get(FRAME_WORDS + 1) as u64,
-            newest,
-            distance: distance as u32,
-        })
-    }
-
-    /// Takes that frame off, as [`pop`](Self::pop) does.
-    #[inline(always)]
-    pub(crate) fn pop_straight(&self, call: straight::Call) {
-        signal_fence();
-        interrupt_point();
-        // SAFETY: `straight` found the frame within the words, which stay as long as there are frames.
-        let control = unsafe { &*self.words.load(Ordering::Relaxed).add(call.newest as usize + CONTROL) };
-        // Dead before it is given up: see the invariant.
-        control.store(call.distance as usize, Ordering::Relaxed);
-        signal_fence();
-        interrupt_point();
-        // With distance 0 the stack is empty, and `newest` is 0 as well.
-        let below = u64::from(call.newest - call.distance);
-        self.state.store(below << 32 | u64::from(call.newest), Ordering::Relaxed);
-        signal_fence();
     }
 
     /// The newest frame's key and return address, for a last message.
