@@ -119,27 +119,38 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         if self.is_stopped() {
             return;
         }
-        let context = P::context();
-        let Some(guard) = task.enter(Group::Ops, context) else { return };
         P::preempt_disable();
         if let Some(_section) = self.quiesce.enter(P::cpu_id()) {
+            let context = P::context();
             let all = self.users.all();
             let wanted = state().map_or(0, |state| state.wanted_by(all));
-            for slot in slots(wanted & self.users.entries()) {
-                let Some(ops) = self.users.entry(slot) else { continue };
-                // A user that needs every register waits until the text brings them.
-                if !ops.needs_regs() || fregs.saved() == Saved::Regs {
-                    (ops.func())(ip, fregs.return_address(), ops, fregs);
+            let (entries, graphs) = (wanted & self.users.entries(), wanted & self.users.graphs());
+            if entries == 0 {
+                // It has a guard of its own.
+                if graphs != 0 {
+                    graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
+                }
+            } else if let Some(_guard) = task.enter(Group::Ops, context) {
+                self.call_ops(entries, ip, fregs);
+                if graphs != 0 {
+                    graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
                 }
             }
-            let graphs = wanted & self.users.graphs();
-            if graphs != 0 {
-                graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
+        }
+        // Another task may run now, and what runs until then can be traced.
+        P::preempt_enable();
+    }
+
+    /// Tells the users of entries in `wanted`. Under the guard, within a section.
+    #[inline(always)]
+    fn call_ops(&self, wanted: Mask, ip: FuncAddr, fregs: &mut M::Regs) {
+        for slot in slots(wanted) {
+            let Some(ops) = self.users.entry(slot) else { continue };
+            // A user that needs every register waits until the text brings them.
+            if !ops.needs_regs() || fregs.saved() == Saved::Regs {
+                (ops.func())(ip, fregs.return_address(), ops, fregs);
             }
         }
-        // Behind the section another task may run, and what runs until then can be traced.
-        drop(guard);
-        P::preempt_enable();
     }
 
     /// The graph's part of an entry that another tracer delivered: what a kernel's own `ftrace_ops` callback calls. `ip` is the
