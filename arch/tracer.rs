@@ -209,7 +209,7 @@ fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut 
     }
     let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
     // A refusal is counted.
-    let _ = ring.record(&Record::Hit(hit));
+    let _ = ring.hit(&hit);
 }
 
 /// What is kept of a call until it returns: the time of its entry, and its arguments behind that if they are wanted. With limits, their
