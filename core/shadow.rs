@@ -195,9 +195,14 @@ impl Shadow {
 
     #[inline]
     fn publish(&self, position: Position) {
+        self.publish_word(position.pack());
+    }
+
+    #[inline]
+    fn publish_word(&self, state: u64) {
         signal_fence();
         interrupt_point();
-        self.state.store(position.pack(), Ordering::Relaxed);
+        self.state.store(state, Ordering::Relaxed);
         signal_fence();
     }
 
@@ -256,14 +261,16 @@ impl Shadow {
     /// Pushes a frame that is being built.
     #[inline]
     pub(crate) fn push(&self, ret_addr: RetAddr, func: FuncAddr, key: StackKey) -> Result<Frame, Full> {
-        let before = self.position();
-        let start = before.top;
+        interrupt_point();
+        let before = self.state.load(Ordering::Relaxed);
+        // An empty stack is 0, and so is the distance of its first frame then.
+        let (newest, start) = ((before >> 32) as u32, before as u32);
         let Some(frame) = self.frame_at(start) else { return Err(Full) };
-        let distance = if before.newest == NONE { 0 } else { (start - before.newest) as usize };
+        let distance = start.wrapping_sub(newest) as usize;
         let dead = Control { distance, state: State::Dead, want: 0, stamp: 0 };
 
         self.set_control_of(frame, dead);
-        self.publish(Position { newest: start, top: start + FRAME_WORDS as u32 });
+        self.publish_word(u64::from(start) << 32 | u64::from(start + FRAME_WORDS as u32));
         // From here on interrupts push above the end. One that came before and never gave back its frames has left a live
         // one here; take it out before anything else is written.
         self.set_control_of(frame, dead);
@@ -449,12 +456,9 @@ impl Shadow {
         let distance = Control::decode(self.control_of(frame)).distance;
         // Dead before it is given up: see the invariant.
         self.set_control_of(frame, Control { distance, state: State::Dead, want: 0, stamp: 0 });
-        signal_fence();
-        interrupt_point();
         // Only the frame at word 0 has distance 0: then the stack is empty, and this is 0.
         let newest = frame.0.saturating_sub(distance as u32);
-        self.state.store(u64::from(newest) << 32 | u64::from(frame.0), Ordering::Relaxed);
-        signal_fence();
+        self.publish_word(u64::from(newest) << 32 | u64::from(frame.0));
     }
 
     /// The newest frame's key and return address, for a last message.
