@@ -196,7 +196,10 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// A function returned whose call the straight path hooked, and that took so many counts: `record` is told, if calls as long are
     /// recorded. The assembly has lowered the task's depth, and pops the frame behind this, so what runs if this switches tasks is not the
     /// call's.
-    #[cfg_attr(not(feature = "trampolines"), allow(dead_code, reason = "the trampolines call it"))]
+    #[cfg_attr(
+        not(any(feature = "trampolines", test)),
+        expect(dead_code, reason = "the trampolines call it")
+    )]
     #[inline(always)]
     pub(crate) fn record_straight(&self, task: &TaskTrace, took: u64, record: impl FnOnce(u32, Context)) {
         let depth = task.depth.load(Ordering::Relaxed);

@@ -90,6 +90,20 @@ const BARE_OFFSETS: &[(&str, &str, &str)] = &[
     ("asm/arm64/entry.s", "[sp, #16]", PUSHED),
     ("asm/arm64/entry.s", "[sp, #32]", PUSHED),
     ("asm/arm64/entry.s", "[sp], #48", PUSHED),
+    ("asm/x86_64/exit.s", "[rsp + 48]", PUSHED),
+    ("asm/x86_64/exit.s", "[rsp + FGRAPH_VECTORS + 96]", PUSHED),
+    ("asm/x86_64/exit.s", "[rbp - 8]", PUSHED),
+    ("asm/x86_64/exit.s", "[rbp - 16]", PUSHED),
+    ("asm/x86_64/exit.s", "[rsi + rax * 8]", "an array of words"),
+    ("asm/arm64/exit.s", "[sp, #-80]", PUSHED),
+    ("asm/arm64/exit.s", "[sp, #16]", PUSHED),
+    ("asm/arm64/exit.s", "[sp, #32]", PUSHED),
+    ("asm/arm64/exit.s", "[sp, #48]", PUSHED),
+    ("asm/arm64/exit.s", "[sp, #64]", PUSHED),
+    ("asm/arm64/exit.s", "[sp, #72]", RECORD),
+    ("asm/arm64/exit.s", "[sp, #80]", PUSHED),
+    ("asm/arm64/exit.s", "[sp, #96]", PUSHED),
+    ("asm/arm64/exit.s", "[sp], #80", PUSHED),
 ];
 
 const PUSHED: &str = "registers that the straight path saves, a few lines above";
@@ -98,7 +112,7 @@ const RECORD: &str =
     "frame records and return addresses, as the calling convention has them; the file's head draws them";
 
 /// Names for the beginning of something that has many parts of one size: these may have a number added.
-const INDEXED: &[&str] = &["FGRAPH_REGS_X", "FGRAPH_REGS_SIZE"];
+const INDEXED: &[&str] = &["FGRAPH_REGS_X", "FGRAPH_REGS_SIZE", "vectors_at"];
 
 /// Files that only one machine needs.
 const ONE_MACHINE_ONLY: &[(&str, &str)] = &[
