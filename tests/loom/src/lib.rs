@@ -71,8 +71,8 @@ mod graph {
     }
 
     impl<R> GraphOps<R> {
-        pub(crate) const fn is_straight(&self) -> bool {
-            false
+        pub(crate) const fn straight_from(&self) -> Option<u64> {
+            None
         }
     }
 }
@@ -87,7 +87,7 @@ mod straight {
             Self
         }
 
-        pub(crate) fn on(&self, _slot: usize, _stamp: u64) {}
+        pub(crate) fn on(&self, _slot: usize, _stamp: u64, _least: u64) {}
 
         pub(crate) fn off(&self) {}
     }
