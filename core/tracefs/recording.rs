@@ -26,6 +26,10 @@ use crate::trace::{Part, Reading, Trace};
 use crate::wire::MAX_DATA;
 use crate::wire::tree::Key;
 
+mod snapshot;
+
+use snapshot::{Late, Spares};
+
 bitflags::bitflags! {
     /// What is recorded of a call beside its times.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +161,6 @@ struct State {
     stamp: u64,
     /// Records that were there when the kept reading began, and how many had been written.
     counted: [u64; 2],
-    snapshot: [Option<&'static Buffer>; MAX_CPUS],
 }
 
 /// See the module. Kept in a `static`.
@@ -166,6 +169,7 @@ pub struct RingTracing {
     recorder: &'static dyn Recorder,
     on: AtomicBool,
     cpumask: AtomicU64,
+    spares: Spares,
     state: Mutex<State>,
 }
 
@@ -183,6 +187,7 @@ impl RingTracing {
             recorder,
             on: AtomicBool::new(true),
             cpumask: AtomicU64::new(u64::MAX),
+            spares: Spares::new(),
             state: Mutex::new(State {
                 tracer: Tracer::Nop,
                 shown: SHOWN,
@@ -192,7 +197,6 @@ impl RingTracing {
                 kept: None,
                 stamp: 0,
                 counted: [0; 2],
-                snapshot: [None; MAX_CPUS],
             }),
         }
     }
@@ -252,17 +256,17 @@ impl RingTracing {
         self.recorder.ring(cpu)?.buffer()
     }
 
-    fn buffer_of(&self, state: &State, buffers: Buffers, cpu: usize) -> Option<&'static Buffer> {
+    fn buffer_of(&self, buffers: Buffers, cpu: usize) -> Option<&'static Buffer> {
         match buffers {
             Buffers::Live => self.live(cpu),
-            Buffers::Snapshot => state.snapshot.get(cpu).copied().flatten(),
+            Buffers::Snapshot => self.spares.get(cpu),
         }
     }
 
     /// Begins a reading: counts what is there, and lets the parts read it.
     fn begin_text(&self, state: &mut State, text: TraceText) -> Result<(), TracingError> {
         let cpus = self.scope(text.cpu)?;
-        if text.buffers == Buffers::Snapshot && !state.has_snapshot() {
+        if text.buffers == Buffers::Snapshot && !self.spares.are_any() {
             return Err(TracingError::NoSnapshot);
         }
         state.kept = None;
@@ -272,7 +276,7 @@ impl RingTracing {
         memory.text.stop(None);
         memory.text.print_anew();
         for cpu in cpus {
-            let Some(buffer) = self.buffer_of(state, text.buffers, cpu) else { continue };
+            let Some(buffer) = self.buffer_of(text.buffers, cpu) else { continue };
             if let Ok(figures) = buffer.figures(memory.page) {
                 state.counted[0] += figures.entries;
                 state.counted[1] += figures.entries + figures.overwritten + figures.read;
@@ -324,34 +328,13 @@ impl RingTracing {
         }
     }
 
-    /// Swaps what is recorded into with what is set aside.
-    fn take_snapshot(&self, state: &mut State, cpus: core::ops::Range<usize>) -> Result<(), TracingError> {
-        for cpu in 0..self.cpus() {
-            let Some(live) = self.live(cpu) else { continue };
-            let spare = state.snapshot.get(cpu).copied().flatten();
-            if spare.is_none_or(|spare| spare.len() != live.len()) {
-                let new = self.new_buffer(state, cpu, kib(live))?;
-                if let Some(place) = state.snapshot.get_mut(cpu) {
-                    *place = Some(new);
-                }
-                if let Some(spare) = spare {
-                    self.host.give_back(spare);
-                }
+    /// Lets pipes that have begun go on in the buffers that are recorded into.
+    fn follow(&self, pipes: &mut [Part<'static>]) {
+        for (cpu, part) in pipes.iter_mut().enumerate() {
+            if let Some(buffer) = self.live(cpu).filter(|_| !part.is_idle()) {
+                part.follow(buffer);
             }
         }
-        for cpu in cpus {
-            let (Some(ring), Some(Some(spare))) = (self.recorder.ring(cpu), state.snapshot.get(cpu).copied())
-            else {
-                continue;
-            };
-            spare.reset();
-            spare.set_mode(state.mode());
-            let old = ring.swap(Some(spare)).map_err(|_| TracingError::Busy)?;
-            if let Some(place) = state.snapshot.get_mut(cpu) {
-                *place = old;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -373,11 +356,7 @@ impl State {
         if self.overwrites { Mode::Overwrite } else { Mode::StopWhenFull }
     }
 
-    fn has_snapshot(&self) -> bool {
-        self.snapshot.iter().any(Option::is_some)
-    }
-
-    /// The buffers of some CPUs are going to be others: nobody reads the old ones from here on.
+    /// What some CPUs have recorded is forgotten, and what readers have read of it.
     fn forget(&mut self, cpu: Option<usize>) {
         self.kept = None;
         if let Some(memory) = &mut self.memory {
@@ -469,7 +448,8 @@ impl Tracing for RingTracing {
             TraceOption::Overwrite => {
                 state.overwrites = on;
                 let mode = state.mode();
-                (0..self.cpus()).filter_map(|cpu| self.live(cpu)).for_each(|buffer| buffer.set_mode(mode));
+                let buffers = |cpu| [self.live(cpu), self.spares.get(cpu)].into_iter().flatten();
+                (0..self.cpus()).flat_map(buffers).for_each(|buffer| buffer.set_mode(mode));
             }
             TraceOption::Markers => state.marks = on,
             option => {
@@ -488,6 +468,7 @@ impl Tracing for RingTracing {
         out: &mut dyn fmt::Write,
     ) -> Result<Shown, TracingError> {
         self.scope(text.cpu)?;
+        let _late = Late(self);
         let mut state = self.state.lock();
         let mut kept = Kept { text, place: *place };
         if *place == TextPlace::START || state.kept != Some(kept) {
@@ -515,6 +496,7 @@ impl Tracing for RingTracing {
 
     fn next_piped(&self, cpu: Option<usize>, out: &mut dyn fmt::Write) -> Result<Shown, TracingError> {
         let cpus = self.scope(cpu)?;
+        let _late = Late(self);
         let mut state = self.state.lock();
         let State { tracer, shown, memory: Some(memory), .. } = &mut *state else {
             return Err(TracingError::NotSupported);
@@ -526,6 +508,7 @@ impl Tracing for RingTracing {
                 part.start(buffer, Reading::Consume).map_err(|_| TracingError::Busy)?;
             }
         }
+        self.follow(memory.pipe.parts);
         let (parts, printed) = memory.pipe.scope(cpu);
         Ok(self.write_event((*tracer, *shown), parts, printed, out).unwrap_or(Shown::Text))
     }
@@ -543,29 +526,7 @@ impl Tracing for RingTracing {
     }
 
     fn set_buffer_kb(&self, cpu: Option<usize>, kb: u64) -> Result<(), TracingError> {
-        let cpus = self.scope(cpu)?;
-        let mut state = self.state.lock();
-        let mut new = [None; MAX_CPUS];
-        for cpu in cpus.clone() {
-            match (self.new_buffer(&state, cpu, kb), new.get_mut(cpu)) {
-                (Ok(buffer), Some(place)) => *place = Some(buffer),
-                (Ok(_), None) => {}
-                (Err(error), _) => {
-                    new.iter().flatten().for_each(|buffer| self.host.give_back(buffer));
-                    return Err(error);
-                }
-            }
-        }
-        state.forget(cpu);
-        for (cpu, buffer) in new.into_iter().enumerate() {
-            let (Some(ring), Some(buffer)) = (self.recorder.ring(cpu), buffer) else { continue };
-            match ring.swap(Some(buffer)) {
-                Ok(Some(old)) => self.host.give_back(old),
-                Ok(None) => {}
-                Err(_) => return Err(TracingError::Busy),
-            }
-        }
-        Ok(())
+        self.resize(cpu, kb)
     }
 
     fn stats(&self, cpu: usize) -> Result<CpuStats, TracingError> {
@@ -588,30 +549,11 @@ impl Tracing for RingTracing {
     }
 
     fn has_snapshot(&self) -> bool {
-        self.state.lock().has_snapshot()
+        self.spares.are_any()
     }
 
     fn snapshot(&self, act: SnapshotAct, cpu: Option<usize>) -> Result<(), TracingError> {
-        let cpus = self.scope(cpu)?;
-        let mut state = self.state.lock();
-        match act {
-            SnapshotAct::Take => {
-                state.forget(cpu);
-                self.take_snapshot(&mut state, cpus)
-            }
-            SnapshotAct::Clear => {
-                state.kept = None;
-                cpus.filter_map(|cpu| *state.snapshot.get(cpu)?).for_each(Buffer::reset);
-                Ok(())
-            }
-            SnapshotAct::Free if cpu.is_some() => Err(TracingError::NotSupported),
-            SnapshotAct::Free => {
-                state.forget(None);
-                let gone = core::mem::replace(&mut state.snapshot, [None; MAX_CPUS]);
-                gone.into_iter().flatten().for_each(|buffer| self.host.give_back(buffer));
-                Ok(())
-            }
-        }
+        self.snapshot_act(act, cpu)
     }
 
     fn mark(&self, text: &[u8]) -> Result<(), TracingError> {
