@@ -12,9 +12,10 @@ use crate::profile::{ProfileError, ProfileRow, Profiler};
 use crate::ring::Ring;
 use crate::text::Resolve;
 use crate::tracefs::control::Functions;
-use crate::tracefs::recording::{Recorded, Recorder, RingTracing, TEXT_MARK};
+use crate::tracefs::recording::{Entered, Recorded, Recorder, RingTracing};
 use crate::tracefs::tracing::Tracer;
 use crate::tracefs::{Commands, EngineFunctions, FilesUsers, SetsMemory};
+use crate::wire::TEXT_MARK;
 
 static KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
 static GRAPH_KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
@@ -111,5 +112,9 @@ impl Recorder for LiveRecorder {
 
     fn mark(&self, data: &[u64]) -> bool {
         tracer::mark(TEXT_MARK, data)
+    }
+
+    fn stack(&self, entered: &Entered) {
+        tracer::mark_stack(entered);
     }
 }

@@ -29,6 +29,10 @@ pub use crate::tracefs::recording::Recorded;
 use crate::wire::tree::{Key, Node};
 use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, Mark, Record, Who};
 
+mod stack;
+
+pub(crate) use stack::mark_stack;
+
 /// The most CPUs that are recorded; what others do is lost, and counted nowhere.
 pub const MAX_CPUS: usize = 64;
 

@@ -76,6 +76,14 @@ pub const MAX_DATA: usize = 16;
 /// Functions (and numbers of marks) are recorded if they are below; all others appear as this one.
 pub const NO_FUNC: u32 = (1 << 26) - 1;
 
+/// The number of marks whose data is text: its bytes, and zeros behind them. Text that is too long for one record goes on in the next of
+/// its task: all but the last are [`cut`](Mark::cut).
+pub const TEXT_MARK: u32 = 0;
+
+/// The number of marks whose data is a stack: a function, where it was called, where that was called, and so on; [`cut`](Mark::cut) if
+/// there were more. Users number their own marks below.
+pub const STACK_MARK: u32 = NO_FUNC - 1;
+
 /// Calls that are deeper are recorded with this depth.
 pub const MAX_DEPTH: u32 = (1 << 14) - 1;
 
@@ -221,7 +229,7 @@ pub struct Entry<'a> {
 /// Something else that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// What, in the user's numbering; at most [`NO_FUNC`].
+    /// What, in the user's numbering; below [`STACK_MARK`], unless it is that.
     pub id: u32,
     /// Who ran.
     pub who: Who,

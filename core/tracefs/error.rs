@@ -147,7 +147,9 @@ impl fmt::Display for Cause {
             Self::NoSuchTracer => f.write_str("no such tracer; `available_tracers` has them"),
             Self::NoSuchOption => f.write_str("no such option; `trace_options` has them"),
             Self::NoSuchClock => f.write_str("no such clock; `trace_clock` has them"),
-            Self::NoSuchCommand => f.write_str("no such command; there are traceon and traceoff"),
+            Self::NoSuchCommand => {
+                f.write_str("no such command; there are traceon, traceoff, stacktrace and snapshot")
+            }
             Self::Mixed => f.write_str("functions and commands are written one after the other"),
             Self::NoneThere => f.write_str("no function of these has this command"),
             Self::Word(cause) => cause.fmt(f),

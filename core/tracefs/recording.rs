@@ -17,10 +17,12 @@ use super::TraceOption;
 use super::tracing::{
     Buffers, CpuStats, Shown, SnapshotAct, TextPlace, TraceText, Tracer, Tracing, TracingError,
 };
+use crate::addr::{FuncAddr, RetAddr, StackKey};
 use crate::engine::Error;
 use crate::quiesce::MAX_CPUS;
 use crate::ring::{Buffer, Mode, Ring};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::task::TaskTrace;
 use crate::text::{CpuState, Options, Printer, Resolve, function_line, trace_header};
 use crate::trace::{Part, Reading, Trace};
 use crate::wire::MAX_DATA;
@@ -93,12 +95,30 @@ pub trait Recorder: Sync {
     /// Chooses what is recorded of calls.
     fn set_recorded(&self, recorded: Recorded);
 
-    /// Records a mark on this CPU, as [`TEXT_MARK`]. Whether it was.
+    /// Records a mark on this CPU, as [`TEXT_MARK`](crate::wire::TEXT_MARK). Whether it was.
     fn mark(&self, data: &[u64]) -> bool;
+
+    /// Records who calls a function that is being entered, on this CPU, as [`STACK_MARK`](crate::wire::STACK_MARK). Any context, with
+    /// preemption off.
+    fn stack(&self, entered: &Entered);
 }
 
-/// The number of marks whose data is text.
-pub const TEXT_MARK: u32 = 0;
+/// A function that is being entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    /// The function.
+    pub func: FuncAddr,
+    /// Where it returns to; perhaps the return hooker.
+    pub parent_ip: RetAddr,
+    /// The key of its shadow frame, if it has one.
+    pub key: StackKey,
+    /// The task that enters it.
+    pub task: Option<&'static TaskTrace>,
+    /// The stack pointer.
+    pub sp: usize,
+    /// The frame pointer, which is its caller's.
+    pub fp: usize,
+}
 
 /// Memory for one reader: a part and a state for each CPU. The parts are idle.
 #[derive(Debug)]
@@ -226,6 +246,11 @@ impl RingTracing {
         buffer.reset();
         buffer.set_mode(state.mode());
         Ok(buffer)
+    }
+
+    /// Records who calls a function. Any context, with preemption off.
+    pub(super) fn record_stack(&self, entered: &Entered) {
+        self.recorder.stack(entered);
     }
 
     /// Makes the rings what `on` and the mask say. Who changes those comes here afterwards, in any context, so the last one sees all.

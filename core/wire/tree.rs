@@ -9,7 +9,7 @@
 //! What was lost takes no line with it: a call whose children are lost is a leaf, and children without a parent stand alone. A call
 //! that was entered before the last batch of lines was given has its exit only: its opening could not be shown then.
 
-use super::{Call, Entry, Hit, MAX_DATA, Mark, Record, Who};
+use super::{Call, Entry, Hit, MAX_DATA, Mark, Record, STACK_MARK, Who};
 use crate::text::{Event, Kind, Retval, Task};
 
 /// Where in a [`Tree`]'s words the arguments of a call stand, or the data of a mark.
@@ -118,6 +118,9 @@ impl Line {
             }
             Self::Leaf(call) => [enter(call), end(call)],
             Self::Exit(call) => [end(call), None],
+            Self::Mark(mark) if mark.id == STACK_MARK => {
+                [other(mark.time, mark.who.task, Kind::Stack { addrs: args, cut: mark.cut }), None]
+            }
             Self::Mark(mark) => {
                 [other(mark.time, mark.who.task, Kind::Comment { event: mark.id, data }), None]
             }

@@ -3,8 +3,8 @@
 use std::string::String;
 use std::vec::Vec;
 
-use super::super::recording::tests::World as RecordingWorld;
-use super::super::tracing::Tracing;
+use super::super::recording::tests::{World as RecordingWorld, lend};
+use super::super::tracing::{Buffers, SnapshotAct, TraceText, Tracing};
 use super::*;
 use crate::addr::{FuncAddr, RetAddr};
 use crate::engine::image::{Image, Target, for_both_machines};
@@ -82,6 +82,32 @@ impl<T: Target> Files<T> {
                 got => all.extend_from_slice(&bytes[..got]),
             }
         }
+    }
+
+    fn commands(&self) -> String {
+        let (mut place, mut text) = (TextPlace::START, String::new());
+        while self.functions.next_command(&mut place, &mut text) == Shown::Text {}
+        text
+    }
+
+    /// The function with this index is called, from 0x2000.
+    fn enter(&self, index: usize) {
+        let task: &'static TaskTrace = keep(TaskTrace::new());
+        let sp = keep_all(vec![0usize; 64]).as_mut_ptr().expose_provenance() + 256;
+        let ip = self.funcs[index - 1];
+        let (_, site) = self.engine.location(ip.get()).expect("a site");
+        // SAFETY: words that live for ever.
+        let mut fregs = unsafe { T::Regs::entry(ip, sp, 0x2000, task) };
+        self.engine.entry(site, ip, &mut fregs, RetAddr::new(0x3000));
+    }
+
+    /// How many stacks of a function's are in some buffers.
+    fn stacks(&self, buffers: Buffers, index: usize) -> usize {
+        let (mut place, mut text) = (TextPlace::START, String::new());
+        let what = TraceText { buffers, cpu: None };
+        while self.tracing.next_text(what, &mut place, &mut text) == Ok(Shown::Text) {}
+        text.matches(&std::format!(": <stack trace>\n => {:#x}\n => 0x2000\n", self.funcs[index - 1].get()))
+            .count()
     }
 
     fn listed(&self, set: &'static FuncSet) -> Vec<usize> {
@@ -194,23 +220,13 @@ fn the_profiler_follows_the_filter_files<T: Target>() {
 
 fn commands_switch_at_their_functions<T: Target>() {
     let files = files::<T>();
-    let commands = || {
-        let (mut place, mut text) = (TextPlace::START, String::new());
-        while files.functions.next_command(&mut place, &mut text) == Shown::Text {}
-        text
-    };
-    let task: &'static TaskTrace = keep(TaskTrace::new());
-    let sp = keep_all(vec![0usize; 64]).as_mut_ptr().expose_provenance() + 256;
-    let enter = |index: usize| {
-        let ip = files.funcs[index - 1];
-        let (_, site) = files.engine.location(ip.get()).expect("a site");
-        // SAFETY: words that live for ever.
-        let mut fregs = unsafe { T::Regs::entry(ip, sp, 0x2000, task) };
-        files.engine.entry(site, ip, &mut fregs, RetAddr::new(0x3000));
+    let commands = || files.commands();
+    let enter = |index| {
+        files.enter(index);
         files.tracing.is_on()
     };
     for (text, column, cause) in [
-        ("1:stacktrace", 2, Cause::NoSuchCommand),
+        ("1:dump", 2, Cause::NoSuchCommand),
         ("1:traceoff 2", 11, Cause::Mixed),
         ("!1:traceoff", 0, Cause::NoneThere),
     ] {
@@ -244,7 +260,56 @@ fn commands_switch_at_their_functions<T: Target>() {
     assert_eq!((commands(), files.engine.stats().patched), (String::new(), 0));
 }
 
+fn commands_record_stacks_and_take_snapshots<T: Target>() {
+    let files = files::<T>();
+    let stacks =
+        || [Buffers::Live, Buffers::Snapshot].map(|buffers| [1, 2].map(|f| files.stacks(buffers, f)));
+    // Without buffers nothing is set aside, and nothing is counted.
+    lend(files.tracing, 8);
+    assert!(!files.tracing.has_snapshot());
+    assert_eq!(files.write(FilterFile::Filter, "1:snapshot:1 1:stacktrace:2 2:stacktrace"), Ok(()));
+    assert!(files.tracing.has_snapshot());
+    files.enter(2);
+    assert_eq!(stacks(), [[0, 1], [0, 0]]);
+    files.enter(1);
+    assert_eq!(stacks(), [[0, 0], [1, 1]], "the stack is in the snapshot");
+    (0..3).for_each(|_| files.enter(1));
+    assert_eq!(stacks(), [[1, 0], [1, 1]], "a second stack, and no second snapshot");
+    let [one, two] = [files.funcs[0], files.funcs[1]].map(FuncAddr::get);
+    assert_eq!(
+        files.commands(),
+        std::format!(
+            "{one:#x}:snapshot:count=0\n{one:#x}:stacktrace:count=0\n{two:#x}:stacktrace:unlimited\n"
+        )
+    );
+    let write = |text: &str| files.functions.write_words(FilterFile::Filter, text, Mode::Append);
+    assert_eq!(write("!1:stacktrace 1:snapshot:7 1:traceoff"), Ok(()));
+    files.enter(1);
+    assert_eq!((files.tracing.is_on(), stacks()), (false, [[0, 0], [1, 0]]));
+    files.enter(1);
+    files.enter(2);
+    assert_eq!(stacks(), [[0, 0], [1, 0]], "nothing happens while nothing is recorded");
+    assert!(
+        files.commands().starts_with(&std::format!("{one:#x}:snapshot:count=6\n")),
+        "{}",
+        files.commands()
+    );
+    files.tracing.set_on(true);
+    files.tracing.snapshot(SnapshotAct::Free, None).expect("freed");
+    files.enter(2);
+    files.enter(1);
+    assert_eq!((files.tracing.has_snapshot(), files.stacks(Buffers::Live, 2)), (false, 1));
+    assert!(
+        files.commands().starts_with(&std::format!("{one:#x}:snapshot:count=6\n")),
+        "{}",
+        files.commands()
+    );
+    assert_eq!(write("!*:snapshot !*:traceoff !*:stacktrace"), Ok(()));
+    assert_eq!((files.commands(), files.engine.stats().patched), (String::new(), 0));
+}
+
 for_both_machines! {
+    commands_record_stacks_and_take_snapshots
     commands_switch_at_their_functions
     sets_of_the_graph_reach_the_limits
     a_tracer_that_comes_has_what_the_filter_files_say

@@ -20,7 +20,7 @@ pub(super) struct Spares {
     buffers: [AtomicPtr<Buffer>; MAX_CPUS],
     claimed: AtomicBool,
     /// Somebody in any context wants a snapshot.
-    wanted: AtomicBool,
+    pub(super) wanted: AtomicBool,
 }
 
 impl Spares {
@@ -57,7 +57,9 @@ struct Claim<'a>(&'a RingTracing);
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
+        interrupt_point();
         self.0.spares.claimed.store(false, Ordering::SeqCst);
+        interrupt_point();
         self.0.take_wanted();
     }
 }
@@ -137,6 +139,7 @@ impl RingTracing {
         while self.spares.claimed.swap(true, Ordering::SeqCst) {
             spin_loop();
         }
+        interrupt_point();
         Claim(self)
     }
 
@@ -229,6 +232,7 @@ impl RingTracing {
         let mut done = Ok(());
         for (cpu, ([live, spare], old)) in new.into_iter().zip(&mut old).enumerate() {
             let (Some(ring), Some(live)) = (self.recorder.ring(cpu), live) else { continue };
+            interrupt_point();
             match ring.swap(Some(live)) {
                 Ok(before) => old[0] = before,
                 Err(_) => done = Err(TracingError::Busy),

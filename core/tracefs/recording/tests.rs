@@ -8,7 +8,7 @@ use crate::ring::Brief;
 use crate::testing::{keep, keep_all, storm};
 use crate::text::{NoNames, Task};
 use crate::wire::tree::Node;
-use crate::wire::{Hit, Mark, Record, Who};
+use crate::wire::{Hit, Mark, Record, STACK_MARK, TEXT_MARK, Who};
 use std::string::String;
 use std::sync::Mutex as StdMutex;
 use std::vec::Vec;
@@ -92,6 +92,12 @@ impl Recorder for World {
         let time = self.time.fetch_add(1, Ordering::Relaxed);
         self.rings[0].record(&Record::Mark(Mark { id: TEXT_MARK, who: WHO, time, data, cut: false }))
     }
+    fn stack(&self, entered: &Entered) {
+        let time = self.time.fetch_add(1, Ordering::Relaxed);
+        let data = [entered.func.get() as u64, entered.parent_ip.get() as u64];
+        let mark = Mark { id: STACK_MARK, who: WHO, time, data: &data, cut: false };
+        assert!(self.rings[0].record(&Record::Mark(mark)));
+    }
 }
 
 const WHO: Who = Who { task: 7, context: Context::Task };
@@ -125,11 +131,21 @@ fn reader(nodes: usize) -> ReaderMemory {
 }
 
 fn kernel(nodes: usize) -> (&'static World, Tracefs<'static>) {
+    let (world, _, fs) = kernel_and_tracing(nodes);
+    (world, fs)
+}
+
+fn kernel_and_tracing(nodes: usize) -> (&'static World, &'static RingTracing, Tracefs<'static>) {
     let world = World::new();
     let tracing: &RingTracing = keep(RingTracing::new(world, world));
+    lend(tracing, nodes);
+    (world, tracing, Tracefs::new(tracing, keep(Mock::new())))
+}
+
+/// Gives each CPU a buffer of 2 KiB.
+pub(in crate::tracefs) fn lend(tracing: &RingTracing, nodes: usize) {
     let memory = TracingMemory { text: reader(nodes), pipe: reader(nodes), page: keep_all(vec![0; 64]) };
     tracing.begin(memory, 2).expect("there is memory");
-    (world, Tracefs::new(tracing, keep(Mock::new())))
 }
 
 fn cat_by(fs: &Tracefs<'_>, path: &str, piece: usize) -> String {
@@ -154,6 +170,8 @@ fn echo(fs: &Tracefs<'_>, text: &str, path: &str) -> Result<usize, FsError> {
 fn lines(text: &str) -> usize {
     text.lines().filter(|line| !line.starts_with('#')).count()
 }
+
+mod snapshots;
 
 #[test]
 fn a_trace_stays_and_a_pipe_consumes() {
