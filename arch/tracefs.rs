@@ -15,7 +15,6 @@ use crate::tracefs::control::Functions;
 use crate::tracefs::recording::{Entered, Recorded, Recorder, RingTracing};
 use crate::tracefs::tracing::Tracer;
 use crate::tracefs::{Commands, EngineFunctions, FilesUsers, SetsMemory};
-use crate::wire::TEXT_MARK;
 
 static KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
 static GRAPH_KEEPER: Ops<FtraceRegs> = Ops::new(kept, OpsFlags::empty(), Filter::ALL);
@@ -110,8 +109,8 @@ impl Recorder for LiveRecorder {
         tracer::set_recorded(recorded);
     }
 
-    fn mark(&self, data: &[u64]) -> bool {
-        tracer::mark(TEXT_MARK, data)
+    fn mark(&self, text: &[u8]) -> bool {
+        tracer::mark_text(text)
     }
 
     fn stack(&self, entered: &Entered) {

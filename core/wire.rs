@@ -52,6 +52,7 @@ use crate::platform::Context;
 mod decode;
 mod encode;
 pub mod file;
+mod piece;
 pub mod tree;
 
 #[cfg(test)]
@@ -60,6 +61,8 @@ mod tests;
 pub(crate) use decode::{Chain, counts, words_of};
 pub use decode::{Decoder, page, words_from_bytes};
 pub(crate) use encode::{encode, short};
+pub(crate) use piece::text_len;
+pub use piece::{Piece, pieces};
 
 /// The version of the format that this crate writes and reads.
 pub const VERSION: u8 = 1;
@@ -77,8 +80,11 @@ pub const MAX_DATA: usize = 16;
 pub const NO_FUNC: u32 = (1 << 26) - 1;
 
 /// The number of marks whose data is text: its bytes, and zeros behind them. Text that is too long for one record goes on in the next of
-/// its task: all but the last are [`cut`](Mark::cut).
+/// its task: all but the last are [`cut`](Mark::cut). See [`pieces`].
 pub const TEXT_MARK: u32 = 0;
+
+/// The most words of a text that are put together again; a longer one is several texts.
+pub const MAX_TEXT_WORDS: usize = 8 * MAX_DATA;
 
 /// The number of marks whose data is a stack: a function, where it was called, where that was called, and so on; [`cut`](Mark::cut) if
 /// there were more. Users number their own marks below.

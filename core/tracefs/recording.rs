@@ -25,7 +25,7 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::task::TaskTrace;
 use crate::text::{CpuState, Options, Printer, Resolve, function_line, trace_header};
 use crate::trace::{Part, Reading, Trace};
-use crate::wire::MAX_DATA;
+use crate::wire::text_len;
 use crate::wire::tree::Key;
 
 mod snapshot;
@@ -95,13 +95,16 @@ pub trait Recorder: Sync {
     /// Chooses what is recorded of calls.
     fn set_recorded(&self, recorded: Recorded);
 
-    /// Records a mark on this CPU, as [`TEXT_MARK`](crate::wire::TEXT_MARK). Whether it was.
-    fn mark(&self, data: &[u64]) -> bool;
+    /// Records a text on this CPU: its [`pieces`](crate::wire::pieces), with no other task in between. Whether all were taken.
+    fn mark(&self, text: &[u8]) -> bool;
 
     /// Records who calls a function that is being entered, on this CPU, as [`STACK_MARK`](crate::wire::STACK_MARK). Any context, with
     /// preemption off.
     fn stack(&self, entered: &Entered);
 }
+
+/// Bytes of a text that no other task comes in between.
+const MARKED_AT_ONCE: usize = 4096;
 
 /// A function that is being entered.
 #[derive(Clone, Copy, Debug)]
@@ -585,14 +588,16 @@ impl Tracing for RingTracing {
         if !self.is_on() || !self.state.lock().marks {
             return Err(TracingError::Off);
         }
-        let mut words = [0; MAX_DATA];
-        for (word, bytes) in words.iter_mut().zip(text.chunks(8)) {
-            let mut all = [0; 8];
-            all.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-            *word = u64::from_le_bytes(all);
+        let mut rest = text;
+        while !rest.is_empty() {
+            // Preemption is off for so long.
+            let (part, behind) = rest.split_at(text_len(rest, MARKED_AT_ONCE));
+            if !self.recorder.mark(part) {
+                return Err(TracingError::Off);
+            }
+            rest = behind;
         }
-        let len = text.len().div_ceil(8).min(MAX_DATA);
-        if self.recorder.mark(words.get(..len).unwrap_or(&[])) { Ok(()) } else { Err(TracingError::Off) }
+        Ok(())
     }
 
     fn tasks(&self, each: &mut dyn FnMut(u32, &str)) {
