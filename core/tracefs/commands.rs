@@ -160,16 +160,22 @@ impl<R: Regs> Commands<R> {
         Shown::Text
     }
 
-    /// Carries a text of commands out: all of it or nothing.
+    /// Carries the commands of a text out: all of them or none. `functions` does the same with the rest of the text; it comes in between,
+    /// when nothing can be wrong with the commands any more but that the engine has no place for their user.
     pub(super) fn write<P: Platform, M: Machine<Regs = R>>(
         &'static self,
         engine: &'static Engine<P, M>,
         tracing: &'static RingTracing,
         text: &str,
+        functions: impl FnOnce() -> Result<(), Refused>,
     ) -> Result<(), Refused> {
         let _one = self.control.lock();
-        let mut draft =
-            Draft { commands: self.table.each_ref().map(Place::get), changed: [false; MAX_COMMANDS] };
+        let mut draft = Draft {
+            commands: self.table.each_ref().map(Place::get),
+            changed: [false; MAX_COMMANDS],
+            first: None,
+            alone: true,
+        };
         let mut words = words(text);
         while let Some((_, word)) = words.next_at() {
             let line = word.map_err(|cause| {
@@ -181,7 +187,11 @@ impl<R: Regs> Commands<R> {
             tracing.make_spares()?;
         }
         self.tracing.store(core::ptr::from_ref(tracing).cast_mut(), Ordering::Release);
-        self.publish(engine, &draft).map_err(|error| Refused::at(0, Cause::Functions(error)))
+        functions()?;
+        self.publish(engine, &draft).map_err(|error| {
+            let column = draft.first.unwrap_or(0);
+            Refused::at(column, if draft.alone { Cause::Functions(error) } else { Cause::CommandsNot(error) })
+        })
     }
 
     /// Under the lock.
@@ -238,6 +248,10 @@ impl fmt::Display for Name<'_> {
 struct Draft {
     commands: [Option<Command>; MAX_COMMANDS],
     changed: [bool; MAX_COMMANDS],
+    /// Where the first command stands.
+    first: Option<usize>,
+    /// No word of the text is a function's.
+    alone: bool,
 }
 
 impl Draft {
@@ -247,7 +261,11 @@ impl Draft {
         text: &str,
         line: &FilterLine<'_>,
     ) -> Result<(), Refused> {
-        let command = line.command.ok_or(Refused::at(line.column, Cause::Mixed))?;
+        let Some(command) = line.command else {
+            self.alone = false;
+            return Ok(());
+        };
+        self.first = self.first.or(Some(command.column));
         let act = Act::ALL.into_iter().find(|act| act.name() == command.name);
         let act = act.ok_or(Refused::at(command.column, Cause::NoSuchCommand))?;
         // Up to the colon before the command.

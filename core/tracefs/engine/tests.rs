@@ -225,11 +225,7 @@ fn commands_switch_at_their_functions<T: Target>() {
         files.enter(index);
         files.tracing.is_on()
     };
-    for (text, column, cause) in [
-        ("1:dump", 2, Cause::NoSuchCommand),
-        ("1:traceoff 2", 11, Cause::Mixed),
-        ("!1:traceoff", 0, Cause::NoneThere),
-    ] {
+    for (text, column, cause) in [("1:dump", 2, Cause::NoSuchCommand), ("!1:traceoff", 0, Cause::NoneThere)] {
         assert_eq!(files.write(FilterFile::Filter, text), Err(Refused { column, cause }), "{text}");
         assert_eq!((commands(), files.engine.stats().patched), (String::new(), 0), "{text}");
     }
@@ -308,7 +304,46 @@ fn commands_record_stacks_and_take_snapshots<T: Target>() {
     assert_eq!((files.commands(), files.engine.stats().patched), (String::new(), 0));
 }
 
+fn a_text_has_functions_and_commands<T: Target>() {
+    let files = files::<T>();
+    let names: Vec<String> = files.funcs.iter().map(|func| std::format!("{:#x}", func.get())).collect();
+    lend(files.tracing, 8);
+    let functions = || files.read(FilterFile::Filter);
+    assert_eq!(files.write(FilterFile::Filter, "1 2:traceoff:3\n3\n4:stacktrace\n"), Ok(()));
+    let commands = std::format!("{}:traceoff:count=3\n{}:stacktrace:unlimited\n", names[1], names[3]);
+    assert_eq!((functions().as_str(), files.commands()), ("1\n3\n", commands.clone()));
+    // A later line that is wrong keeps the lines before it from taking effect, functions and commands.
+    for (text, column) in [
+        ("2\n5:traceoff\n4 99\n", 15),
+        ("2\n5:traceoff\n99:traceoff\n", 13),
+        ("2\n5:traceoff\n!1:traceoff\n", 13),
+        ("2\n5:traceoff\n4:frobnicate:1\n", 15),
+        ("5:snapshot 5: 2\n", 13),
+    ] {
+        for mode in [Mode::Replace, Mode::Append] {
+            let refused = files.functions.write_words(FilterFile::Filter, text, mode).expect_err("wrong");
+            assert_eq!((refused.column, refused.cause.keeps_all()), (column, true), "{text:?}: {refused}");
+            assert_eq!((functions().as_str(), files.commands()), ("1\n3\n", commands.clone()), "{text:?}");
+        }
+    }
+    assert!(!files.tracing.has_snapshot());
+    let append = |text| files.functions.write_words(FilterFile::Filter, text, Mode::Append);
+    assert_eq!(append("!1\n!2:traceoff\n5"), Ok(()));
+    let commands = std::format!("{}:stacktrace:unlimited\n", names[3]);
+    assert_eq!((functions().as_str(), files.commands()), ("3\n5\n", commands));
+    // Commands alone leave functions as they are, but a file that is truncated has none then, which is everything.
+    assert_eq!(append("!4:stacktrace 1:traceon"), Ok(()));
+    assert_eq!(functions(), "3\n5\n");
+    assert_eq!(files.write(FilterFile::Filter, "2:traceon"), Ok(()));
+    assert_eq!(functions(), "#### all functions enabled ####\n");
+    let commands = std::format!("{}:traceon:unlimited\n{}:traceon:unlimited\n", names[0], names[1]);
+    assert_eq!(files.commands(), commands);
+    // What is no command's file takes none.
+    assert!(files.write(FilterFile::Notrace, "1 2:traceoff").is_err());
+}
+
 for_both_machines! {
+    a_text_has_functions_and_commands
     commands_record_stacks_and_take_snapshots
     commands_switch_at_their_functions
     sets_of_the_graph_reach_the_limits
