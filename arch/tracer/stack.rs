@@ -42,11 +42,11 @@ fn callers(entered: &Entered, addrs: &mut [u64; MAX_DATA]) -> (usize, bool) {
             Some(Translated::AsFound(parent) | Translated::Hooked(parent)) => parent,
             Some(Translated::NotThere) => return (1, true),
         };
-    let stacks = [entered.sp..entered.sp.saturating_add(MOST_STACK)];
+    let stack = entered.sp..entered.sp.saturating_add(MOST_STACK);
     let start = Start::Called { pc: parent.get(), fp: entered.fp };
-    let mut walk = stack_walk(&Memory, entered.task, &stacks, start);
+    let walk = stack_walk(&Memory, entered.task, core::slice::from_ref(&stack), start);
     let mut count = 1;
-    while let Some(frame) = walk.next() {
+    for frame in walk {
         if frame.kind != Kind::Certain {
             continue;
         }
