@@ -2,7 +2,7 @@
 //! pure functions, compiled and tested on every host.
 //!
 //! A machine's live half (`tramp`) must supply: `Live` (its [`Machine`](crate::machine::Machine)), `trampolines()`, `return_hooker()`,
-//! `flush(addr, len)`, `counter()`, and for the straight path `KEY_ABOVE_SLOT` and `state_of_prefixed(func)`.
+//! `flush(addr, len)`, `counter()`, and for the straight path `state_of_prefixed(func)`.
 
 use cfg_if::cfg_if;
 

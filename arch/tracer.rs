@@ -19,9 +19,8 @@ use crate::platform::{Context, Platform};
 use crate::regs::Regs;
 use crate::ring::{Brief, Ring};
 use crate::shadow::MAX_DATA_WORDS;
-use crate::site::StateWord;
 use crate::straight;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::task::TaskTrace;
 use crate::text::Resolve;
 use crate::trace::write_latest;
@@ -117,13 +116,24 @@ pub fn limits_changed() {
 
 /// The function_graph tracer as a graph user for [`register_ftrace_graph`](crate::register_ftrace_graph).
 pub const fn function_graph(filter: Filter) -> GraphOps<FtraceRegs> {
-    GraphOps::new(entry, ret, filter).with_abandoned(abandoned).straight(is_plain)
+    GraphOps::new(entry, ret, filter).with_abandoned(abandoned).straight(plain_from)
 }
 
-/// Whether the straight path does what [`entry`] would.
-fn is_plain() -> bool {
-    !LIMITS.are_any() && !recorded().contains(Recorded::ARGS)
+/// Which calls the straight path must record to do what [`entry`] and [`ret`] would, by their counts; `None` if it cannot.
+fn plain_from() -> Option<u64> {
+    if LIMITS.are_any_but_thresh() || recorded().contains(Recorded::ARGS) {
+        return None;
+    }
+    let least = match LIMITS.thresh_ns() {
+        0 => Some(0),
+        ns => Bound::counts_of_ns(ns),
+    };
+    LEAST.store(least.unwrap_or(0), Ordering::Relaxed);
+    least
 }
+
+/// How many counts a call must take that began on the straight path.
+static LEAST: AtomicU64 = AtomicU64::new(0);
 
 /// The function tracer as a user of entries for [`register_ftrace_function`](crate::register_ftrace_function).
 pub const fn function(filter: Filter) -> Ops<FtraceRegs> {
@@ -215,7 +225,7 @@ fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut 
     }
     let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
     // A refusal is counted.
-    let _ = ring.record(&Record::Hit(hit));
+    let _ = ring.hit(&hit);
 }
 
 /// What is kept of a call until it returns: the time of its entry, and its arguments behind that if they are wanted. With limits, their
@@ -261,8 +271,14 @@ fn entry(call: &mut EntryCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) -> W
 fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
     let end = now();
     let own = match call.data() {
-        // It began without limits, so they know nothing of it.
-        Some(data) if matches!(data.len(), WITHOUT | WITH_ARGS) => (data, 0),
+        // It began without limits, so they know nothing of it. On the straight path, perhaps, which would leave out what is short.
+        Some(data) if matches!(data.len(), WITHOUT | WITH_ARGS) => {
+            let start = data.get(START).map_or(0, |start| start.load(Ordering::Relaxed) as u64);
+            if LIMITS.thresh_ns() != 0 && end.saturating_sub(start) < LEAST.load(Ordering::Relaxed) {
+                return;
+            }
+            (data, 0)
+        }
         _ => {
             let now_ns = Bound::clock_ns();
             let Some(done) = LIMITS.finish(call, now_ns) else { return };
@@ -324,8 +340,7 @@ fn abandoned(call: &mut AbandonedCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceReg
 /// A call of the straight path returned. Preemption is off.
 #[inline(always)]
 pub(crate) fn straight_call(
-    call: &straight::Call,
-    state: *const StateWord,
+    frame: &straight::Frame,
     retvals: [u64; 2],
     end: u64,
     depth: u32,
@@ -333,8 +348,9 @@ pub(crate) fn straight_call(
     task: &TaskTrace,
 ) {
     let Some(ring) = here() else { return };
+    let state = tramp::state_of_prefixed(frame.func());
     let (func, who, overrun) = (ENGINE.number_of_state(state), who(context), task.overrun() as u32);
-    let &straight::Call { start, ret_addr, .. } = call;
+    let start = frame.start();
     // Twice the same code, so that neither looks whether there is a value.
     let brief = Brief { func, depth, who, start, end, retval: None };
     let recorded = match recorded() {
@@ -349,7 +365,7 @@ pub(crate) fn straight_call(
         let _ = ring.call(&brief);
         return;
     }
-    straight_call_otherwise(ring, func, depth, who, [start, end], retvals, ret_addr, overrun);
+    straight_call_otherwise(ring, func, depth, who, [start, end], retvals, frame.ret_addr(), overrun);
 }
 
 /// The rest of [`straight_call`]. By value, so that the usual way keeps nothing in memory.

@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 
 use spin::Mutex;
 
-use crate::addr::{FuncAddr, RetAddr, SiteAddr, StackKey};
+use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::graph::{self, Callbacks};
 use crate::machine::{Machine, Trampolines};
 use crate::platform::{Context, Platform};
@@ -17,7 +17,6 @@ use crate::recursion::Group;
 use crate::regs::{Regs, Saved};
 use crate::site::{SiteReport, SiteSource, State, StateWord};
 use crate::sites::{Groups, ModuleId};
-use crate::straight;
 use crate::sync::{AtomicBool, Ordering, signal_fence};
 use crate::task::{MAX_NEST, TaskTrace};
 use crate::users::{Mask, Users, slots};
@@ -120,27 +119,38 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         if self.is_stopped() {
             return;
         }
-        let context = P::context();
-        let Some(guard) = task.enter(Group::Ops, context) else { return };
         P::preempt_disable();
         if let Some(_section) = self.quiesce.enter(P::cpu_id()) {
+            let context = P::context();
             let all = self.users.all();
             let wanted = state().map_or(0, |state| state.wanted_by(all));
-            for slot in slots(wanted & self.users.entries()) {
-                let Some(ops) = self.users.entry(slot) else { continue };
-                // A user that needs every register waits until the text brings them.
-                if !ops.needs_regs() || fregs.saved() == Saved::Regs {
-                    (ops.func())(ip, fregs.return_address(), ops, fregs);
+            let (entries, graphs) = (wanted & self.users.entries(), wanted & self.users.graphs());
+            if entries == 0 {
+                // It has a guard of its own.
+                if graphs != 0 {
+                    graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
+                }
+            } else if let Some(_guard) = task.enter(Group::Ops, context) {
+                self.call_ops(entries, ip, fregs);
+                if graphs != 0 {
+                    graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
                 }
             }
-            let graphs = wanted & self.users.graphs();
-            if graphs != 0 {
-                graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
+        }
+        // Another task may run now, and what runs until then can be traced.
+        P::preempt_enable();
+    }
+
+    /// Tells the users of entries in `wanted`. Under the guard, within a section.
+    #[inline(always)]
+    fn call_ops(&self, wanted: Mask, ip: FuncAddr, fregs: &mut M::Regs) {
+        for slot in slots(wanted) {
+            let Some(ops) = self.users.entry(slot) else { continue };
+            // A user that needs every register waits until the text brings them.
+            if !ops.needs_regs() || fregs.saved() == Saved::Regs {
+                (ops.func())(ip, fregs.return_address(), ops, fregs);
             }
         }
-        // Behind the section another task may run, and what runs until then can be traced.
-        drop(guard);
-        P::preempt_enable();
     }
 
     /// The graph's part of an entry that another tracer delivered: what a kernel's own `ftrace_ops` callback calls. `ip` is the
@@ -183,51 +193,34 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         P::preempt_enable();
     }
 
-    /// A function returned whose call the straight path hooked: pops its frame, when `record` has been told of the call, and writes where
-    /// it returns to to `slot`. `false` if it is not such a call; nothing was done then.
-    ///
-    /// # Safety
-    /// `slot` is where the return trampoline will take the address from.
-    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
+    /// A function returned whose call the straight path hooked, and that took so many counts: `record` is told, if calls as long are
+    /// recorded. The assembly has lowered the task's depth, and pops the frame behind this, so what runs if this switches tasks is not the
+    /// call's.
+    #[cfg_attr(not(feature = "trampolines"), allow(dead_code, reason = "the trampolines call it"))]
     #[inline(always)]
-    pub(crate) unsafe fn leave_straight(
-        &self,
-        task: &TaskTrace,
-        key: StackKey,
-        slot: *mut usize,
-        record: impl FnOnce(&straight::Call, u32, Context),
-    ) -> bool {
-        let Some(call) = task.shadow.straight(self.users.straight.words(), key) else { return false };
-        let depth = task.depth.load(Ordering::Relaxed).wrapping_sub(1);
+    pub(crate) fn record_straight(&self, task: &TaskTrace, took: u64, record: impl FnOnce(u32, Context)) {
+        let depth = task.depth.load(Ordering::Relaxed);
+        if depth >= task.max_depth.load(Ordering::Relaxed) {
+            task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+        }
+        if took < self.users.straight.least.load(Ordering::Relaxed) {
+            return;
+        }
         // Nothing is called below that may be traced. If the embedder's functions are all the same, this ends the recursion, as the
         // count in assembly does for entries.
         let nest = task.nest.load(Ordering::Relaxed);
-        let records = nest < MAX_NEST;
-        if records {
-            // What interrupts these lines leaves the word as it found it.
-            task.nest.store(nest + 1, Ordering::Relaxed);
-            signal_fence();
-            P::preempt_disable();
-            let context = P::context();
-            record(&call, depth, context);
-            task.returns.add(context, 1);
-            if depth >= task.max_depth.load(Ordering::Relaxed) {
-                task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
-            }
-        } else {
+        if nest >= MAX_NEST {
             task.nest_refused.fetch_add(1, Ordering::Relaxed);
+            return;
         }
-        // SAFETY: by the caller's promise. Volatile: a stack walker that interrupts the next lines reads it.
-        unsafe { slot.write_volatile(call.ret_addr.get()) };
-        task.depth.store(depth, Ordering::Relaxed);
-        task.shadow.pop_straight(call);
-        if records {
-            // Behind the pop: what runs if this switches tasks is not the call's.
-            P::preempt_enable();
-            signal_fence();
-            task.nest.store(nest, Ordering::Relaxed);
-        }
-        true
+        // What interrupts these lines leaves the word as it found it.
+        task.nest.store(nest + 1, Ordering::Relaxed);
+        signal_fence();
+        P::preempt_disable();
+        record(depth, P::context());
+        P::preempt_enable();
+        signal_fence();
+        task.nest.store(nest, Ordering::Relaxed);
     }
 
     /// The number of the function whose state word this is.
@@ -283,7 +276,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     #[cfg(test)]
-    pub(crate) fn straight(&self) -> &straight::Straight {
+    pub(crate) fn straight(&self) -> &crate::straight::Straight {
         &self.users.straight
     }
 

@@ -48,8 +48,9 @@ pub struct GraphOps<R: Regs> {
     private: usize,
     /// What this is a part of, if it is one of this crate's own.
     pub(crate) owner: Owner,
-    /// Whether the straight path does at the moment what the callbacks do; `None` if it never does.
-    straight: Option<fn() -> bool>,
+    /// Whether the straight path does at the moment what the callbacks do, and for which calls it calls anything: those that took so
+    /// many counts, or longer. `None` if it never does.
+    straight: Option<fn() -> Option<u64>>,
 }
 
 impl<R: Regs> GraphOps<R> {
@@ -71,17 +72,18 @@ impl<R: Regs> GraphOps<R> {
         self
     }
 
-    /// The same, for which the straight path does what the callbacks do as long as `now` says so. Who changes what it says calls
+    /// The same, for which the straight path does what the callbacks do as long as `now` says so, which also tells how many counts a
+    /// call must take to be recorded. Who changes what it says calls
     /// [`Engine::path_changed`](crate::Engine::path_changed) afterwards.
     #[cfg_attr(not(any(feature = "trampolines", test)), expect(dead_code, reason = "the tracer is one"))]
-    pub(crate) const fn straight(mut self, now: fn() -> bool) -> Self {
+    pub(crate) const fn straight(mut self, now: fn() -> Option<u64>) -> Self {
         self.straight = Some(now);
         self
     }
 
-    /// Whether the straight path does what the callbacks do. Control side.
-    pub(crate) fn is_straight(&self) -> bool {
-        self.straight.is_some_and(|now| now())
+    /// Which calls are recorded, by how many counts they took at least, if the straight path does what the callbacks do. Control side.
+    pub(crate) fn straight_from(&self) -> Option<u64> {
+        self.straight.and_then(|now| now())
     }
 
     /// The user's own word.

@@ -191,9 +191,13 @@ impl Limits {
     /// Whether anything is limited at all, or any time left out. [`LimitOptions::GRAPH_TIME`] is not asked for: where it is off, who
     /// counts with it has to ask anyway.
     pub fn are_any(&self) -> bool {
+        self.thresh_ns() != 0 || self.are_any_but_thresh()
+    }
+
+    /// The same, apart from [`thresh_ns`](Self::thresh_ns), which asks nothing at a call's entry.
+    pub fn are_any_but_thresh(&self) -> bool {
         !self.options().contains(LimitOptions::IRQS | LimitOptions::SLEEP_TIME)
             || self.max_depth() != 0
-            || self.thresh_ns() != 0
             || *self.graph_function() != FuncSet::All
             || *self.graph_notrace() != FuncSet::None
             || *loaded(&self.pids, &PidSet::All) != PidSet::All

@@ -160,6 +160,13 @@ pub unsafe trait Platform: 'static {
         false
     }
 
+    /// How many counts of that counter take `ns` nanoseconds, or just longer; `None`, if the kernel cannot tell or
+    /// [`counts_time`](Self::counts_time) is `false`. Then a tracer that leaves out short calls does not take the straight path. Task context
+    /// only.
+    fn counts_of_ns(_ns: u64) -> Option<u64> {
+        None
+    }
+
     /// Number and name of the current task, for records: called with preemption disabled.
     fn task_id() -> u32;
 
@@ -240,6 +247,10 @@ macro_rules! bind_platform {
             #[unsafe(link_section = ".text.notrace.fgraph_platform")]
             extern "Rust" fn __fgraph_counts_time() -> bool {
                 <$platform as Platform>::counts_time()
+            }
+            #[unsafe(no_mangle)]
+            extern "Rust" fn __fgraph_counts_of_ns(ns: u64) -> Option<u64> {
+                <$platform as Platform>::counts_of_ns(ns)
             }
             #[unsafe(no_mangle)]
             #[unsafe(link_section = ".text.notrace.fgraph_platform")]

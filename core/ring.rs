@@ -41,7 +41,7 @@
 use core::fmt;
 
 use crate::sync::{AtomicBool, AtomicPtr, Ordering, spin_loop};
-use crate::wire::{Record, Who};
+use crate::wire::{Hit, Record, Who};
 
 mod buffer;
 mod figures;
@@ -171,6 +171,12 @@ impl Ring {
     #[inline(always)]
     pub fn call(&self, call: &Brief) -> bool {
         self.active().is_some_and(|buffer| buffer.call(call))
+    }
+
+    /// Records a function that was entered, like [`call`](Self::call).
+    #[inline(always)]
+    pub fn hit(&self, hit: &Hit) -> bool {
+        self.active().is_some_and(|buffer| buffer.hit(hit))
     }
 
     /// Records anything, like [`call`](Self::call).

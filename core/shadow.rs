@@ -15,10 +15,7 @@
 //! [`Shadow::pop`] marks what it leaves.
 
 use crate::addr::{FuncAddr, RetAddr, StackKey};
-use crate::frame::{
-    CONTROL, Control, DISTANCE_BITS, DataHeader, FRAME_WORDS, FUNC, KEY, MAX_FRAME_WORDS, RET, State,
-};
-use crate::straight;
+use crate::frame::{CONTROL, Control, DataHeader, FRAME_WORDS, FUNC, KEY, MAX_FRAME_WORDS, RET, State};
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, interrupt_point, signal_fence};
 
 /// `newest` of an empty stack.
@@ -74,7 +71,8 @@ impl core::error::Error for StackError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// A frame that is on the stack, by the index of its first word. Only this module makes them.
+/// A frame that is on the stack, by the index of its first word. Only this module makes them, and only of frames all of whose words lie
+/// within the memory; the memory stays as long as there are frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame(u32);
 
@@ -197,9 +195,14 @@ impl Shadow {
 
     #[inline]
     fn publish(&self, position: Position) {
+        self.publish_word(position.pack());
+    }
+
+    #[inline]
+    fn publish_word(&self, state: u64) {
         signal_fence();
         interrupt_point();
-        self.state.store(position.pack(), Ordering::Relaxed);
+        self.state.store(state, Ordering::Relaxed);
         signal_fence();
     }
 
@@ -211,6 +214,31 @@ impl Shadow {
         // SAFETY: `index < len`, and `words` points to `len` words that live for ever: `give` stored it before it
         // released `len`. They are only ever accessed as atomics while the stack has them.
         unsafe { &*self.words.load(Ordering::Relaxed).add(index) }
+    }
+
+    /// The words that every frame has.
+    #[inline]
+    fn frame(&self, frame: Frame) -> &[AtomicUsize; FRAME_WORDS] {
+        // SAFETY: they lie within the memory (see `Frame`), whose words live for ever and are only ever accessed as atomics.
+        unsafe { &*self.words.load(Ordering::Relaxed).add(frame.0 as usize).cast() }
+    }
+
+    /// The frame that begins at `start`, if all its words are there.
+    #[inline]
+    fn frame_at(&self, start: u32) -> Option<Frame> {
+        (start as usize + FRAME_WORDS <= self.len.load(Ordering::Acquire)).then_some(Frame(start))
+    }
+
+    #[inline]
+    fn control_of(&self, frame: Frame) -> u64 {
+        interrupt_point();
+        self.frame(frame)[CONTROL].load(Ordering::Relaxed) as u64
+    }
+
+    #[inline]
+    fn set_control_of(&self, frame: Frame, control: Control) {
+        interrupt_point();
+        self.frame(frame)[CONTROL].store(control.encode() as usize, Ordering::Relaxed);
     }
 
     #[inline]
@@ -230,35 +258,31 @@ impl Shadow {
         Control::decode(self.get(start as usize + CONTROL) as u64)
     }
 
-    #[inline]
-    fn set_control(&self, start: u32, control: Control) {
-        self.set(start as usize + CONTROL, control.encode() as usize);
-    }
-
     /// Pushes a frame that is being built.
     #[inline]
     pub(crate) fn push(&self, ret_addr: RetAddr, func: FuncAddr, key: StackKey) -> Result<Frame, Full> {
-        let before = self.position();
-        let start = before.top;
-        let end = start as usize + FRAME_WORDS;
-        if end > self.len.load(Ordering::Acquire) {
-            return Err(Full);
-        }
-        let distance = if before.newest == NONE { 0 } else { (start - before.newest) as usize };
+        interrupt_point();
+        let before = self.state.load(Ordering::Relaxed);
+        // An empty stack is 0, and so is the distance of its first frame then.
+        let (newest, start) = ((before >> 32) as u32, before as u32);
+        let Some(frame) = self.frame_at(start) else { return Err(Full) };
+        let distance = start.wrapping_sub(newest) as usize;
         let dead = Control { distance, state: State::Dead, want: 0, stamp: 0 };
 
-        self.set_control(start, dead);
-        self.publish(Position { newest: start, top: end as u32 });
-        // From here on interrupts push above `end`. One that came before and never gave back its frames has left a live
+        self.set_control_of(frame, dead);
+        self.publish_word(u64::from(start) << 32 | u64::from(start + FRAME_WORDS as u32));
+        // From here on interrupts push above the end. One that came before and never gave back its frames has left a live
         // one here; take it out before anything else is written.
-        self.set_control(start, dead);
+        self.set_control_of(frame, dead);
         signal_fence();
-        self.set(start as usize + RET, ret_addr.get());
-        self.set(start as usize + FUNC, func.get());
-        self.set(start as usize + KEY, key.get());
+        let words = self.frame(frame);
+        for (index, value) in [(RET, ret_addr.get()), (FUNC, func.get()), (KEY, key.get())] {
+            interrupt_point();
+            words[index].store(value, Ordering::Relaxed);
+        }
         signal_fence();
-        self.set_control(start, Control { state: State::Building, ..dead });
-        Ok(Frame(start))
+        self.set_control_of(frame, Control { state: State::Building, ..dead });
+        Ok(frame)
     }
 
     /// Appends `words` zeroed words for user `slot` to the newest frame, which must be `frame`.
@@ -353,11 +377,12 @@ impl Shadow {
         if newest == NONE || newest <= frame.0 {
             return None;
         }
-        let (start, control) = (newest as usize, self.control(newest));
+        let (frame, control) = (self.frame_at(newest)?, self.control(newest));
+        let words = self.frame(frame);
         Some(Left {
-            frame: Frame(newest),
-            ret_addr: RetAddr::new(self.get(start + RET)),
-            func: FuncAddr::new(self.get(start + FUNC)),
+            frame,
+            ret_addr: RetAddr::new(words[RET].load(Ordering::Relaxed)),
+            func: FuncAddr::new(words[FUNC].load(Ordering::Relaxed)),
             want: if control.state == State::Sealed { control.want } else { 0 },
             stamp: control.stamp,
         })
@@ -366,14 +391,16 @@ impl Shadow {
     /// Where the newest frame ends now, for [`rewind`](Self::rewind).
     #[inline]
     pub(crate) fn mark(&self) -> u32 {
-        self.position().top
+        interrupt_point();
+        // The lower half; 0 for an empty stack as well.
+        self.state.load(Ordering::Relaxed) as u32
     }
 
     /// Gives back what was reserved in the newest frame since `mark`.
     #[inline]
     pub(crate) fn rewind(&self, frame: Frame, mark: u32) {
         let now = self.position();
-        if now.newest == frame.0 && mark <= now.top && mark as usize >= frame.0 as usize + FRAME_WORDS {
+        if now.newest == frame.0 && mark < now.top && mark as usize >= frame.0 as usize + FRAME_WORDS {
             self.publish(Position { newest: frame.0, top: mark });
         }
     }
@@ -381,9 +408,9 @@ impl Shadow {
     /// Completes a frame: from now on walkers and returns believe it.
     #[inline]
     pub(crate) fn seal(&self, frame: Frame, want: u32, stamp: u64) {
-        let distance = self.control(frame.0).distance;
+        let distance = Control::decode(self.control_of(frame)).distance;
         signal_fence();
-        self.set_control(frame.0, Control { distance, state: State::Sealed, want, stamp });
+        self.set_control_of(frame, Control { distance, state: State::Sealed, want, stamp });
     }
 
     /// Finds the newest frame with this key. It has the right one even where tail calls stacked several frames on one key:
@@ -395,9 +422,10 @@ impl Shadow {
         let mut abandoned = 0;
         let mut at = position.newest;
         while at != NONE {
-            let control = self.control(at);
-            if control.state != State::Dead && self.get(at as usize + KEY) == key.get() {
-                return Some(Found { frame: Frame(at), abandoned, end });
+            let frame = self.frame_at(at)?;
+            let control = Control::decode(self.control_of(frame));
+            if control.state != State::Dead && self.frame(frame)[KEY].load(Ordering::Relaxed) == key.get() {
+                return Some(Found { frame, abandoned, end });
             }
             abandoned += 1;
             end = at;
@@ -412,11 +440,11 @@ impl Shadow {
         if found.abandoned != 0 {
             self.publish(Position { newest: found.frame.0, top: found.end });
         }
-        let start = found.frame.0 as usize;
-        let control = self.control(found.frame.0);
+        let words = self.frame(found.frame);
+        let control = Control::decode(self.control_of(found.frame));
         (
-            RetAddr::new(self.get(start + RET)),
-            FuncAddr::new(self.get(start + FUNC)),
+            RetAddr::new(words[RET].load(Ordering::Relaxed)),
+            FuncAddr::new(words[FUNC].load(Ordering::Relaxed)),
             control.want,
             control.stamp,
         )
@@ -425,56 +453,12 @@ impl Shadow {
     /// Takes the newest frame, which must be `frame`, off, with its data.
     #[inline]
     pub(crate) fn pop(&self, frame: Frame) {
-        let distance = self.control(frame.0).distance;
+        let distance = Control::decode(self.control_of(frame)).distance;
         // Dead before it is given up: see the invariant.
-        self.set_control(frame.0, Control { distance, state: State::Dead, want: 0, stamp: 0 });
-        self.publish(Position { newest: below(frame.0, distance), top: frame.0 });
-    }
-
-    /// The newest frame, if it has this key and is of the straight path, whose frames have these two words.
-    #[inline(always)]
-    pub(crate) fn straight(&self, (control, header): (u64, u64), key: StackKey) -> Option<straight::Call> {
-        interrupt_point();
-        let newest = (self.state.load(Ordering::Relaxed) >> 32) as u32;
-        let start = newest as usize;
-        if start + straight::FRAME_WORDS > self.len.load(Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: the range lies within the `len` words at `words` (see `word`), which are only accessed as atomics.
-        let words = unsafe {
-            &*self.words.load(Ordering::Relaxed).add(start).cast::<[AtomicUsize; straight::FRAME_WORDS]>()
-        };
-        let get = |index: usize| {
-            interrupt_point();
-            words[index].load(Ordering::Relaxed)
-        };
-        let distance = get(CONTROL) as u64 ^ control;
-        // Everything but the distance is equal, and the path is on.
-        let is_its_own = distance < 1 << DISTANCE_BITS && control != 0 && get(FRAME_WORDS) as u64 == header;
-        (is_its_own && get(KEY) == key.get()).then(|| straight::Call {
-            ret_addr: RetAddr::new(get(RET)),
-            func: FuncAddr::new(get(FUNC)),
-            start: get(FRAME_WORDS + 1) as u64,
-            newest,
-            distance: distance as u32,
-        })
-    }
-
-    /// Takes that frame off, as [`pop`](Self::pop) does.
-    #[inline(always)]
-    pub(crate) fn pop_straight(&self, call: straight::Call) {
-        signal_fence();
-        interrupt_point();
-        // SAFETY: `straight` found the frame within the words, which stay as long as there are frames.
-        let control = unsafe { &*self.words.load(Ordering::Relaxed).add(call.newest as usize + CONTROL) };
-        // Dead before it is given up: see the invariant.
-        control.store(call.distance as usize, Ordering::Relaxed);
-        signal_fence();
-        interrupt_point();
-        // With distance 0 the stack is empty, and `newest` is 0 as well.
-        let below = u64::from(call.newest - call.distance);
-        self.state.store(below << 32 | u64::from(call.newest), Ordering::Relaxed);
-        signal_fence();
+        self.set_control_of(frame, Control { distance, state: State::Dead, want: 0, stamp: 0 });
+        // Only the frame at word 0 has distance 0: then the stack is empty, and this is 0.
+        let newest = frame.0.saturating_sub(distance as u32);
+        self.publish_word(u64::from(newest) << 32 | u64::from(frame.0));
     }
 
     /// The newest frame's key and return address, for a last message.

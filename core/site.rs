@@ -458,6 +458,14 @@ impl SiteTable {
         self.states()[index].load()
     }
 
+    /// Whether this is the site of a function that can be traced.
+    #[inline]
+    pub(crate) fn is_func<M: Machine>(&self, index: usize, func: FuncAddr) -> bool {
+        let Some(site) = self.entries().get(index) else { return false };
+        let state = self.state(index);
+        !state.notrace && M::func(SiteAddr::new(*site), state.layout) == func
+    }
+
     /// Where the state word is, for the site's own text.
     pub(crate) fn state_addr(&self, index: usize) -> usize {
         (&raw const self.states()[index]).expose_provenance()

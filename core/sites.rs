@@ -10,6 +10,10 @@ use crate::site::{SiteTable, State, StateWord};
 use crate::sync::{AtomicU32, Ordering};
 use crate::wire::NO_FUNC;
 
+use recent::Recent;
+
+mod recent;
+
 /// A group of sites: the kernel's, or a module's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModuleId(u8);
@@ -34,6 +38,7 @@ pub(crate) struct Groups {
     /// How many functions have a number so far. Those of modules that were removed are not given again, so that what was
     /// recorded does not change its meaning.
     numbers: AtomicU32,
+    recent: Recent,
 }
 
 impl Groups {
@@ -44,6 +49,7 @@ impl Groups {
             tables: [const { SiteTable::new() }; MAX_GROUPS],
             used: AtomicU32::new(1),
             numbers: AtomicU32::new(0),
+            recent: Recent::new(),
         }
     }
 
@@ -101,9 +107,21 @@ impl Groups {
     }
 
     /// The number of a function that can be traced.
+    #[inline]
     pub(crate) fn number_of<M: Machine>(&self, func: FuncAddr) -> u32 {
-        let found = self.find_func::<M>(func);
-        found.and_then(|(module, index)| self.number_at(module, index)).unwrap_or(NO_FUNC)
+        let guess = self.recent.guess(func);
+        if self.kernel().is_func::<M>(guess as usize, func) { guess } else { self.search_number::<M>(func) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn search_number<M: Machine>(&self, func: FuncAddr) -> u32 {
+        let Some((module, index)) = self.find_func::<M>(func) else { return NO_FUNC };
+        let number = self.number_at(module, index);
+        if let (ModuleId::KERNEL, Some(number)) = (module, number) {
+            self.recent.keep(func, number);
+        }
+        number.unwrap_or(NO_FUNC)
     }
 
     /// The function that has a number, if its module is still there.

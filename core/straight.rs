@@ -1,19 +1,20 @@
 //! The straight path: what the trampolines do by themselves when one graph user, the function_graph tracer, is the only user there is.
 //!
-//! The entry is assembly: it pushes the frame that [`graph::enter`](crate::graph::enter) would have pushed for the tracer, with the
-//! time in it, and calls nothing. The return is `Engine::leave_straight` and the record. Frames of this path can be returned through by
+//! Entry and return are assembly. The entry pushes the frame that [`graph::enter`](crate::graph::enter) would have pushed for the tracer,
+//! with the time in it. The return pops it, and between the two calls `Engine::record_straight`, unless the call was too short to be recorded:
+//! then nothing is called at all. Frames of this path can be returned through by
 //! the other, so the switch between them, [`Straight`], may be thrown at any time: a call that saw it on goes on as if it had begun before.
 //! Frames of the other path are not taken for this one's: their functions may have no prefix, which is what leads to their numbers here.
 //!
-//! No section of `quiesce` is needed, since nothing that could be taken away is used; and no recursion guard at the entry,
-//! since nothing that could be traced is called.
+//! No section of `quiesce` is needed, since nothing that could be taken away is used; and no recursion guard where nothing that could
+//! be traced is called.
 
 use memoffset::offset_of;
 use static_assertions::const_assert_eq;
 
 use crate::addr::{FuncAddr, RetAddr};
-use crate::frame::{Control, DataHeader, FUNC, KEY, RET, State};
-use crate::sync::{AtomicU64, Ordering};
+use crate::frame::{CONTROL, Control, DataHeader, FUNC, KEY, RET, State};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::users::Mask;
 
 /// Words that the tracer keeps in a frame: the time of the entry.
@@ -35,15 +36,25 @@ pub(crate) struct Straight {
     pub(crate) header: AtomicU64,
     /// What `control` is, or was last: for who has seen that it is not 0 and had no register to keep it in.
     pub(crate) sealed: AtomicU64,
+    /// Calls that took less are not recorded, in counts of the tracer's clock.
+    pub(crate) least: AtomicU64,
 }
 
 // The arm64 assembly loads both words as a pair.
 const_assert_eq!(offset_of!(Straight, header) - offset_of!(Straight, control), 8);
 const_assert_eq!(KEY - FUNC, FUNC - RET);
+// And loads the key with the control word, and the data's header with the time.
+const_assert_eq!(KEY + 1, CONTROL);
+const_assert_eq!(DATA_WORDS, 1);
 
 impl Straight {
     pub(crate) const fn new() -> Self {
-        Self { control: AtomicU64::new(0), header: AtomicU64::new(0), sealed: AtomicU64::new(0) }
+        Self {
+            control: AtomicU64::new(0),
+            header: AtomicU64::new(0),
+            sealed: AtomicU64::new(0),
+            least: AtomicU64::new(0),
+        }
     }
 
     /// No straight path from now on. Any context.
@@ -52,8 +63,10 @@ impl Straight {
         let _ = self.control.swap(0, Ordering::AcqRel);
     }
 
-    /// The user in `slot` is the only one, and is the tracer; `stamp` is that of frames that are sealed now. Control side.
-    pub(crate) fn on(&self, slot: usize, stamp: u64) {
+    /// The user in `slot` is the only one, and is the tracer, which wants calls that took `least` or longer; `stamp` is that of frames
+    /// that are sealed now. Control side.
+    pub(crate) fn on(&self, slot: usize, stamp: u64, least: u64) {
+        self.least.store(least, Ordering::Relaxed);
         let header = DataHeader { slot, words: DATA_WORDS };
         self.header.store(header.encode() | MARK, Ordering::Relaxed);
         let want: Mask = 1 << slot;
@@ -64,23 +77,35 @@ impl Straight {
         let _ = self.control.swap(control.encode(), Ordering::AcqRel);
     }
 
-    /// The two words.
-    #[inline(always)]
+    /// The control word and the header.
+    #[cfg(test)]
     pub(crate) fn words(&self) -> (u64, u64) {
         (self.control.load(Ordering::Relaxed), self.header.load(Ordering::Relaxed))
     }
 }
 
-/// A frame of the straight path that is being returned through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) ret_addr: RetAddr,
-    pub(crate) func: FuncAddr,
-    /// When it was entered.
-    pub(crate) start: u64,
-    /// Where the frame begins, and how far from there the one below does: for the pop.
-    pub(crate) newest: u32,
-    pub(crate) distance: u32,
+/// A frame of the straight path that is being returned through: the words that the assembly found it by are right.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Frame([AtomicUsize; FRAME_WORDS]);
+
+#[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines have them"))]
+impl Frame {
+    #[inline(always)]
+    pub(crate) fn ret_addr(&self) -> RetAddr {
+        RetAddr::new(self.0[RET].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn func(&self) -> FuncAddr {
+        FuncAddr::new(self.0[FUNC].load(Ordering::Relaxed))
+    }
+
+    /// When the function was entered, in counts.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> u64 {
+        self.0[FRAME_WORDS - DATA_WORDS].load(Ordering::Relaxed) as u64
+    }
 }
 
 #[cfg(test)]

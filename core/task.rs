@@ -39,8 +39,10 @@ pub struct TaskTrace {
     pub(crate) abandoned: Counter,
     /// Entries that the recursion guards kept out.
     pub(crate) recursed: Counter,
-    /// Returns of hooked calls.
+    /// Returns of hooked calls, but those of the straight path.
     pub(crate) returns: Counter,
+    /// Those. Counted in assembly, which does not know the context: by what interrupts do not come between.
+    pub(crate) straight_returns: AtomicU64,
     /// A word for each graph user.
     pub(crate) words: Words,
     sleep: Sleep,
@@ -84,7 +86,7 @@ pub struct TaskStats {
     /// Hooked calls left by a non-local jump, noticed at a later return.
     pub abandoned: u64,
     /// Calls that ran untraced because the tracer was in a callback already; and calls that the trampolines had hooked for the tracer
-    /// alone and that were not recorded, because eight trampolines were under way: those are missing from `returns`.
+    /// alone and that were not recorded, because eight trampolines were under way.
     pub recursed: u64,
 }
 
@@ -103,6 +105,7 @@ impl TaskTrace {
             nest_refused: AtomicU64::new(0),
             recursed: Counter::new(),
             returns: Counter::new(),
+            straight_returns: AtomicU64::new(0),
             words: Words::new(),
             sleep: Sleep::new(),
         }
@@ -196,7 +199,8 @@ impl TaskTrace {
 
     /// The counters, each exact when the task is stopped.
     pub fn stats(&self) -> TaskStats {
-        let (returns, abandoned) = (self.returns.sum(), self.abandoned.sum());
+        let returns = self.returns.sum() + self.straight_returns.load(Ordering::Relaxed);
+        let abandoned = self.abandoned.sum();
         let depth = self.depth.load(Ordering::Relaxed);
         TaskStats {
             calls: returns + u64::from(depth) + abandoned,

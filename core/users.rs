@@ -129,8 +129,8 @@ impl<R: Regs> Users<R> {
         let (entries, graphs) = (self.entries(), self.graphs());
         let slot = graphs.trailing_zeros() as usize;
         let only = entries == 0 && graphs.is_power_of_two();
-        if only && self.graph(slot).is_some_and(GraphOps::is_straight) {
-            self.straight.on(slot, self.stamp());
+        if only && let Some(least) = self.graph(slot).and_then(GraphOps::straight_from) {
+            self.straight.on(slot, self.stamp(), least);
         }
     }
 

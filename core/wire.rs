@@ -60,7 +60,7 @@ mod tests;
 
 pub(crate) use decode::{Chain, counts, words_of};
 pub use decode::{Decoder, page, words_from_bytes};
-pub(crate) use encode::{encode, short};
+pub(crate) use encode::{call_words, encode, has_few, hit_words, is_long, short};
 pub(crate) use piece::text_len;
 pub use piece::{Piece, pieces};
 
@@ -95,6 +95,9 @@ pub const MAX_DEPTH: u32 = (1 << 14) - 1;
 
 /// The most words that [`encode`] makes of one record, with a word for who and two for the time before it.
 pub(crate) const MAX_WORDS: usize = 32;
+
+/// The same of one without arguments and data.
+pub(crate) const FEW_WORDS: usize = 12;
 
 const MAGIC: u64 = 0x4746;
 

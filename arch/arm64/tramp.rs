@@ -2,6 +2,8 @@
 
 use core::arch::{asm, global_asm};
 
+use memoffset::offset_of;
+
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::arm64::insn::is_landing_pad;
 use crate::arch::arm64::offsets as o;
@@ -9,11 +11,12 @@ use crate::arch::arm64::patch::{Arm64, PREFIX, SLED, TAG_PAD, TAG_PREFIX};
 use crate::arch::arm64::regs::{FtraceRegs, RETURN_EARLY};
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::offsets as shadow;
-use crate::arch::straight::fgraph_straight_leave;
+use crate::arch::straight::fgraph_straight_record;
 use crate::engine::Engine;
 use crate::machine::{Pair, Trampolines};
 use crate::regs::Regs;
 use crate::site::StateWord;
+use crate::straight::Straight;
 
 pub(crate) type Live = Arm64;
 
@@ -51,6 +54,11 @@ global_asm!(
     ".set FGRAPH_FRAME_DATA, {frame_data}",
     ".set FGRAPH_FRAME_TIME, {frame_time}",
     ".set FGRAPH_STRAIGHT_WORDS, {straight_words}",
+    ".set FGRAPH_TASK_NEWEST, {task_newest}",
+    ".set FGRAPH_TASK_MAX_DEPTH, {task_max_depth}",
+    ".set FGRAPH_TASK_RETURNS, {task_returns}",
+    ".set FGRAPH_DISTANCES, {distances}",
+    ".set FGRAPH_STRAIGHT_LEAST, {straight_least}",
     include_str!("../../asm/arm64/entry.s"),
     include_str!("../../asm/arm64/balanced.s"),
     include_str!("../../asm/arm64/exit.s"),
@@ -85,9 +93,14 @@ global_asm!(
     frame_data = const shadow::FRAME_DATA,
     frame_time = const shadow::FRAME_TIME,
     straight_words = const shadow::STRAIGHT_WORDS,
+    task_newest = const shadow::TASK_NEWEST,
+    task_max_depth = const shadow::TASK_MAX_DEPTH,
+    task_returns = const shadow::TASK_RETURNS,
+    distances = const shadow::DISTANCES,
+    straight_least = const offset_of!(Straight, least),
     straight = const Engine::<Bound, Live>::STRAIGHT,
     engine = sym ENGINE,
-    straight_leave = sym fgraph_straight_leave,
+    straight_record = sym fgraph_straight_record,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
 );
@@ -161,10 +174,6 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
     }
 }
-
-/// From where the return hooker keeps the return address to the address that is the frame's key: the stack pointer at the
-/// function's entry.
-pub(crate) const KEY_ABOVE_SLOT: usize = size_of::<usize>();
 
 /// The state word of a function with a prefix.
 #[inline(always)]

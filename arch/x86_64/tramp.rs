@@ -7,7 +7,7 @@ use memoffset::offset_of;
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::offsets as shadow;
-use crate::arch::straight::fgraph_straight_leave;
+use crate::arch::straight::fgraph_straight_record;
 use crate::arch::x86_64::insn::{CALL_LEN, ENDBR64};
 use crate::arch::x86_64::offsets as o;
 use crate::arch::x86_64::patch::{SHORT, X86_64};
@@ -68,6 +68,10 @@ global_asm!(
     ".set FGRAPH_FRAME_DATA, {frame_data}",
     ".set FGRAPH_FRAME_TIME, {frame_time}",
     ".set FGRAPH_STRAIGHT_WORDS, {straight_words}",
+    ".set FGRAPH_TASK_NEWEST, {task_newest}",
+    ".set FGRAPH_TASK_MAX_DEPTH, {task_max_depth}",
+    ".set FGRAPH_TASK_RETURNS, {task_returns}",
+    ".set FGRAPH_DISTANCES, {distances}",
     include_str!("../../asm/x86_64/entry.s"),
     include_str!("../../asm/x86_64/balanced.s"),
     include_str!("../../asm/x86_64/exit.s"),
@@ -116,11 +120,16 @@ global_asm!(
     frame_data = const shadow::FRAME_DATA,
     frame_time = const shadow::FRAME_TIME,
     straight_words = const shadow::STRAIGHT_WORDS,
+    task_newest = const shadow::TASK_NEWEST,
+    task_max_depth = const shadow::TASK_MAX_DEPTH,
+    task_returns = const shadow::TASK_RETURNS,
+    distances = const shadow::DISTANCES,
     straight = const Engine::<Bound, Live>::STRAIGHT,
     straight_sealed = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, sealed),
     straight_header = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, header),
     engine = sym ENGINE,
-    straight_leave = sym fgraph_straight_leave,
+    straight_least = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, least),
+    straight_record = sym fgraph_straight_record,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
 );
@@ -193,9 +202,6 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
     }
 }
-
-/// From where the return hooker keeps the return address to the address that is the frame's key.
-pub(crate) const KEY_ABOVE_SLOT: usize = 0;
 
 /// The state word of a function with a prefix.
 #[inline(always)]

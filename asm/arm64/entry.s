@@ -32,22 +32,22 @@
     .globl fgraph_trampolines_start
 fgraph_trampolines_start:
 
-    // off: from sp to the registers' place
-    .macro fgraph_save_vectors
+    // at: from sp to their place
+    .macro fgraph_save_vectors at=FGRAPH_REGS_SIZE
     .if FGRAPH_VECTORS
-    stp     q0, q1, [sp, #FGRAPH_REGS_SIZE + 0x00]
-    stp     q2, q3, [sp, #FGRAPH_REGS_SIZE + 0x20]
-    stp     q4, q5, [sp, #FGRAPH_REGS_SIZE + 0x40]
-    stp     q6, q7, [sp, #FGRAPH_REGS_SIZE + 0x60]
+    stp     q0, q1, [sp, #\at + 0x00]
+    stp     q2, q3, [sp, #\at + 0x20]
+    stp     q4, q5, [sp, #\at + 0x40]
+    stp     q6, q7, [sp, #\at + 0x60]
     .endif
     .endm
 
-    .macro fgraph_restore_vectors
+    .macro fgraph_restore_vectors at=FGRAPH_REGS_SIZE
     .if FGRAPH_VECTORS
-    ldp     q0, q1, [sp, #FGRAPH_REGS_SIZE + 0x00]
-    ldp     q2, q3, [sp, #FGRAPH_REGS_SIZE + 0x20]
-    ldp     q4, q5, [sp, #FGRAPH_REGS_SIZE + 0x40]
-    ldp     q6, q7, [sp, #FGRAPH_REGS_SIZE + 0x60]
+    ldp     q0, q1, [sp, #\at + 0x00]
+    ldp     q2, q3, [sp, #\at + 0x20]
+    ldp     q4, q5, [sp, #\at + 0x40]
+    ldp     q6, q7, [sp, #\at + 0x60]
     .endif
     .endm
 

@@ -34,29 +34,30 @@
     .globl fgraph_trampolines_start
 fgraph_trampolines_start:
 
-    .macro fgraph_save_vectors
+    # at: from rsp to their place
+    .macro fgraph_save_vectors at=FGRAPH_REGS_SIZE
     .if FGRAPH_VECTORS
-    movups [rsp + FGRAPH_REGS_SIZE + 0x00], xmm0
-    movups [rsp + FGRAPH_REGS_SIZE + 0x10], xmm1
-    movups [rsp + FGRAPH_REGS_SIZE + 0x20], xmm2
-    movups [rsp + FGRAPH_REGS_SIZE + 0x30], xmm3
-    movups [rsp + FGRAPH_REGS_SIZE + 0x40], xmm4
-    movups [rsp + FGRAPH_REGS_SIZE + 0x50], xmm5
-    movups [rsp + FGRAPH_REGS_SIZE + 0x60], xmm6
-    movups [rsp + FGRAPH_REGS_SIZE + 0x70], xmm7
+    movups [rsp + \at + 0x00], xmm0
+    movups [rsp + \at + 0x10], xmm1
+    movups [rsp + \at + 0x20], xmm2
+    movups [rsp + \at + 0x30], xmm3
+    movups [rsp + \at + 0x40], xmm4
+    movups [rsp + \at + 0x50], xmm5
+    movups [rsp + \at + 0x60], xmm6
+    movups [rsp + \at + 0x70], xmm7
     .endif
     .endm
 
-    .macro fgraph_restore_vectors
+    .macro fgraph_restore_vectors at=FGRAPH_REGS_SIZE
     .if FGRAPH_VECTORS
-    movups xmm0, [rsp + FGRAPH_REGS_SIZE + 0x00]
-    movups xmm1, [rsp + FGRAPH_REGS_SIZE + 0x10]
-    movups xmm2, [rsp + FGRAPH_REGS_SIZE + 0x20]
-    movups xmm3, [rsp + FGRAPH_REGS_SIZE + 0x30]
-    movups xmm4, [rsp + FGRAPH_REGS_SIZE + 0x40]
-    movups xmm5, [rsp + FGRAPH_REGS_SIZE + 0x50]
-    movups xmm6, [rsp + FGRAPH_REGS_SIZE + 0x60]
-    movups xmm7, [rsp + FGRAPH_REGS_SIZE + 0x70]
+    movups xmm0, [rsp + \at + 0x00]
+    movups xmm1, [rsp + \at + 0x10]
+    movups xmm2, [rsp + \at + 0x20]
+    movups xmm3, [rsp + \at + 0x30]
+    movups xmm4, [rsp + \at + 0x40]
+    movups xmm5, [rsp + \at + 0x50]
+    movups xmm6, [rsp + \at + 0x60]
+    movups xmm7, [rsp + \at + 0x70]
     .endif
     .endm
 

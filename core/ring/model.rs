@@ -102,7 +102,7 @@ impl World {
                 call.overrun = random.below(2) as u32;
                 call.from_cpu = random.one_in(2).then_some(7);
                 call.ret_addr = random.one_in(2).then_some(words[3]);
-                call.args = &words[..random.below(9)];
+                call.args = if random.one_in(2) { &words[..random.below(9)] } else { &[] };
                 Record::Call(call)
             }
         })
@@ -134,6 +134,7 @@ impl World {
             {
                 self.buffer.call(&Brief { func, depth, who, start, end, retval })
             }
+            Record::Hit(hit) if id.is_multiple_of(2) => self.buffer.hit(&hit),
             record => self.buffer.record(&record),
         });
         self.tried.borrow_mut()[id].done = Some((self.step(), taken));

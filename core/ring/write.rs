@@ -4,7 +4,8 @@
 use super::{Brief, Buffer};
 use crate::sync::{Ordering, fence, interrupt_point, signal_fence};
 use crate::wire::{
-    Call, Chain, HEADER_WORDS, MAX_DEPTH, MAX_WORDS, PageHeader, Record, Who, counts, encode, short, words_of,
+    Call, Chain, FEW_WORDS, HEADER_WORDS, Hit, MAX_DEPTH, MAX_WORDS, PageHeader, Record, Who, call_words,
+    counts, encode, has_few, hit_words, is_long, short, words_of,
 };
 
 use Ordering::{Acquire, Relaxed, Release};
@@ -83,8 +84,19 @@ impl Buffer {
         if what >> 49 == Way::Behind as u64 {
             self.behind(&Record::Call(call))
         } else {
-            self.outermost(&Record::Call(call))
+            self.outermost::<FEW_WORDS>(&Record::Call(call))
         }
+    }
+
+    /// Records a hit, like [`call`](Self::call).
+    #[inline(always)]
+    pub(super) fn hit(&self, hit: &Hit) -> bool {
+        if self.writer.busy.load(Relaxed) != 0 {
+            return self.behind(&Record::Hit(*hit));
+        }
+        let words = hit_words(hit);
+        let done = self.long(hit.who, hit.time, |_| Some((words, words.len())));
+        done.unwrap_or_else(|| self.outermost::<FEW_WORDS>(&Record::Hit(*hit)))
     }
 
     /// Records anything, like [`call`](Self::call).
@@ -95,11 +107,59 @@ impl Buffer {
         if self.writer.busy.load(Relaxed) != 0 {
             return self.behind(record);
         }
+        if let Record::Call(call) = record
+            && is_long(call)
+            && let Some(done) = self.long(call.who, call.end, |base| call_words(call, base))
+        {
+            return done;
+        }
         interrupt_point();
         self.writer.busy.store(SHORT, Relaxed);
         signal_fence();
         interrupt_point();
-        self.outermost(record)
+        if has_few(record) {
+            self.outermost::<FEW_WORDS>(record)
+        } else {
+            self.outermost::<MAX_WORDS>(record)
+        }
+    }
+
+    /// The outermost writer, with a long record that moves the base to `time`, and of which `words` says the words and how many there
+    /// are, being told the base. `None` where it has to think: another task, a new page, interrupts that came in between. It is busy then.
+    #[inline(always)]
+    fn long<const N: usize>(
+        &self,
+        who: Who,
+        time: u64,
+        words: impl FnOnce(u64) -> Option<([u64; N], usize)>,
+    ) -> Option<bool> {
+        let writer = &self.writer;
+        interrupt_point();
+        writer.busy.store(SHORT, Relaxed);
+        signal_fence();
+        interrupt_point();
+        let at = writer.commit.load(Relaxed);
+        let (words, len) = words(writer.base.load(Relaxed))?;
+        let end = at.wrapping_add(len as u64);
+        if end > writer.limit.load(Relaxed) || writer.who.load(Relaxed) != who.word() {
+            return None;
+        }
+        interrupt_point();
+        writer.busy.store(end, Relaxed);
+        signal_fence();
+        interrupt_point();
+        // As in `outermost`: those that came before that store did not leave enough free.
+        if writer.nested.load(Relaxed) > at && writer.first.load(Relaxed) != end {
+            return None;
+        }
+        let place = self.words();
+        for (position, &word) in (at..end).zip(&words) {
+            interrupt_point();
+            place.at(position).store(word, Relaxed);
+        }
+        interrupt_point();
+        writer.base.store(time, Relaxed);
+        Some(self.commit_one(end))
     }
 
     /// The outermost is done: one more record up to `end`.
@@ -142,7 +202,17 @@ impl Buffer {
     }
 
     /// Counts and commits what nested writers wrote. The outermost, with nothing of its own that is not committed.
+    #[inline]
     fn take_in(&self) {
+        interrupt_point();
+        if self.writer.nested.load(Relaxed) > self.writer.commit.load(Relaxed) {
+            self.take_in_all();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_in_all(&self) {
         let writer = &self.writer;
         loop {
             interrupt_point();
@@ -179,12 +249,11 @@ impl Buffer {
     }
 
     /// The outermost writer, which is busy, with all that is not done in [`call`](Self::call): another task, a long record, a new
-    /// page, interrupts that came in between.
-    #[cold]
+    /// page, interrupts that came in between. `N` is as many words as the record may have.
     #[inline(never)]
-    fn outermost(&self, record: &Record<'_>) -> bool {
+    fn outermost<const N: usize>(&self, record: &Record<'_>) -> bool {
         let writer = &self.writer;
-        let mut words = [0; MAX_WORDS];
+        let mut words = [0; N];
         loop {
             // What an earlier round kept for itself is given up.
             writer.busy.store(SHORT, Relaxed);
@@ -345,6 +414,7 @@ impl Buffer {
     }
 
     /// If nested writers opened the page of `at`, it is decoded from its header on: nothing in it has moved the base since.
+    #[inline]
     fn adopt(&self, at: u64) {
         let offset = self.offset(at);
         let limit = at - offset + self.page_words();
@@ -356,7 +426,8 @@ impl Buffer {
         }
     }
 
-    fn put(&self, place: &Place, words: &[u64; MAX_WORDS]) {
+    #[inline]
+    fn put(&self, place: &Place, words: &[u64]) {
         for (position, &word) in (place.start..place.end).zip(words) {
             interrupt_point();
             self.word(position).store(word, Relaxed);

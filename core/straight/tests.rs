@@ -37,26 +37,81 @@ fn enter(
     if end > shadow.len.load(Ordering::Relaxed) as u64 {
         return false;
     }
-    // SAFETY: the bound was just looked at; the tests give the stack memory that lives for ever.
-    let words =
-        unsafe { core::slice::from_raw_parts(shadow.words.load(Ordering::Relaxed).add(top as usize), 6) };
+    let words = words_at(shadow, top);
     let set = |index: usize, value: usize| {
         interrupt_point();
         words[index].store(value, Ordering::Relaxed);
     };
     let distance = top - newest;
-    set(crate::frame::CONTROL, distance as usize);
+    set(CONTROL, distance as usize);
     signal_fence();
     interrupt_point();
     shadow.state.store(top << 32 | end, Ordering::Relaxed);
-    set(crate::frame::CONTROL, distance as usize);
+    set(CONTROL, distance as usize);
     set(RET, ret_addr);
     set(FUNC, func);
     set(KEY, key);
-    set(crate::frame::FRAME_WORDS, header as usize);
-    set(crate::frame::CONTROL, (control | distance) as usize);
-    set(crate::frame::FRAME_WORDS + 1, time);
+    set(FRAME_WORDS - 2, header as usize);
+    set(CONTROL, (control | distance) as usize);
+    set(FRAME_WORDS - 1, time);
     true
+}
+
+/// What the assembly knows of a frame that it returns through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Call {
+    ret_addr: usize,
+    func: usize,
+    start: usize,
+    newest: u64,
+    distance: u64,
+}
+
+/// What the assembly does at a return, load by load: the newest frame, if it has this key and is of the straight path. `None` where it
+/// goes the other way.
+fn find(shadow: &Shadow, straight: &Straight, key: usize) -> Option<Call> {
+    if straight.control.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    interrupt_point();
+    let newest = shadow.state.load(Ordering::Relaxed) >> 32;
+    if newest as usize + FRAME_WORDS > shadow.len.load(Ordering::Relaxed) {
+        return None;
+    }
+    let words = words_at(shadow, newest);
+    let get = |index: usize| {
+        interrupt_point();
+        words[index].load(Ordering::Relaxed)
+    };
+    let distance = get(CONTROL) as u64 ^ straight.sealed.load(Ordering::Relaxed);
+    if distance >= 1 << crate::frame::DISTANCE_BITS {
+        return None;
+    }
+    let is_its_own = get(FRAME_WORDS - 2) as u64 == straight.header.load(Ordering::Relaxed);
+    (is_its_own && get(KEY) == key).then(|| Call {
+        ret_addr: get(RET),
+        func: get(FUNC),
+        start: get(FRAME_WORDS - 1),
+        newest,
+        distance,
+    })
+}
+
+/// And then, store by store, when the record is made and the return address is where the trampoline takes it from.
+fn pop(shadow: &Shadow, call: Call) {
+    interrupt_point();
+    words_at(shadow, call.newest)[CONTROL].store(call.distance as usize, Ordering::Relaxed);
+    signal_fence();
+    interrupt_point();
+    shadow.state.store((call.newest - call.distance) << 32 | call.newest, Ordering::Relaxed);
+    signal_fence();
+    interrupt_point();
+}
+
+fn words_at(shadow: &Shadow, start: u64) -> &'static [AtomicUsize] {
+    let words = shadow.words.load(Ordering::Relaxed);
+    // SAFETY: a bound was looked at; the tests give the stack memory that lives for ever.
+    unsafe { core::slice::from_raw_parts(words.add(start as usize), FRAME_WORDS) }
 }
 
 fn stack(words: usize) -> Shadow {
@@ -67,7 +122,7 @@ fn stack(words: usize) -> Shadow {
 
 fn on() -> Straight {
     let straight = Straight::new();
-    straight.on(SLOT, STAMP);
+    straight.on(SLOT, STAMP, 0);
     straight
 }
 
@@ -87,9 +142,9 @@ fn enter_otherwise(shadow: &Shadow, number: usize) -> bool {
 
 /// Returns through the newest frame, whose key is `number`, straight if it is of that path and this is `allowed`.
 fn leave(shadow: &Shadow, straight: &Straight, number: usize, allowed: bool) -> bool {
-    if let Some(call) = shadow.straight(straight.words(), StackKey::new(number)).filter(|_| allowed) {
-        assert_eq!((call.ret_addr.get(), call.func.get(), call.start), (number, number, number as u64));
-        shadow.pop_straight(call);
+    if let Some(call) = find(shadow, straight, number).filter(|_| allowed) {
+        assert_eq!((call.ret_addr, call.func, call.start), (number, number, number));
+        pop(shadow, call);
         return true;
     }
     let found = shadow.find(StackKey::new(number)).expect("it is there");
@@ -178,52 +233,76 @@ fn an_interrupt_at_any_step_finds_a_whole_chain_and_leaves_it() {
 #[test]
 fn other_frames_are_not_taken_for_its_own() {
     let (shadow, straight) = (stack(64), on());
-    let key = StackKey::new(5);
-    assert_eq!(shadow.straight(straight.words(), key), None, "an empty stack");
+    assert_eq!(find(&shadow, &straight, 5), None, "an empty stack");
     assert!(enter(&shadow, &straight, 5, 5, 5, 5));
-    assert!(shadow.straight(straight.words(), key).is_some());
-    assert_eq!(shadow.straight(straight.words(), StackKey::new(6)), None, "another key");
+    assert!(find(&shadow, &straight, 5).is_some());
+    assert_eq!(find(&shadow, &straight, 6), None, "another key");
     for (slot, stamp) in [(SLOT + 1, STAMP), (SLOT, STAMP + 1)] {
         let other = Straight::new();
-        other.on(slot, stamp);
-        assert_eq!(shadow.straight(other.words(), key), None, "slot {slot}, stamp {stamp}");
+        other.on(slot, stamp, 0);
+        assert_eq!(find(&shadow, &other, 5), None, "slot {slot}, stamp {stamp}");
     }
     straight.off();
-    assert_eq!(shadow.straight(straight.words(), key), None, "while it is off");
+    assert_eq!(find(&shadow, &straight, 5), None, "while it is off");
     assert!(!leave(&shadow, &straight, 5, true), "it comes back the other way");
-    straight.on(SLOT, STAMP);
+    assert!(find(&shadow, &on(), 5).is_none(), "a frame that was popped");
+    straight.on(SLOT, STAMP, 0);
     assert!(enter_otherwise(&shadow, 5));
-    assert_eq!(shadow.straight(straight.words(), key), None, "a frame of the other path");
+    assert_eq!(find(&shadow, &straight, 5), None, "a frame of the other path");
 }
 
-/// What the embedder's functions do that is traced by mistake ends at the count of nested trampolines; the call comes back all the same.
+fn tracer<T: Target>(from: fn() -> Option<u64>) -> &'static GraphOps<T::Regs> {
+    keep(GraphOps::new(|_, _| Want::Return, |_, _| {}, Filter::ALL).straight(from))
+}
+
+/// What the embedder's functions do that is traced by mistake ends at the count of nested trampolines.
 fn a_return_too_deep_in_the_tracer_is_not_recorded<T: Target>() {
     let image = Image::new::<T>(4, &mut Random::new(1));
     let engine = image.start::<T>();
-    let tracer: &'static GraphOps<T::Regs> =
-        keep(GraphOps::new(|_, _| Want::Return, |_, _| {}, Filter::ALL).straight(|| true));
-    assert_eq!(engine.register_graph(tracer), Ok(()));
-    let task: &'static TaskTrace = keep(TaskTrace::new());
-    task.give_stack(keep_all(vec![0; 64])).expect("it has none");
+    assert_eq!(engine.register_graph(tracer::<T>(|| Some(0))), Ok(()));
+    let task = TaskTrace::new();
     for (nest, recorded) in [(0, 1), (MAX_NEST - 1, 1), (MAX_NEST, 0)] {
         let before = task.stats();
         task.nest.store(nest, Ordering::Relaxed);
-        assert!(enter(&task.shadow, engine.straight(), 0x1000, 0x2000, 0x3000, 5));
-        task.depth.store(1, Ordering::Relaxed);
-        let (mut slot, mut calls) = (0, Vec::new());
-        // SAFETY: the test is the trampoline.
-        let left = unsafe {
-            engine.leave_straight(task, StackKey::new(0x3000), &mut slot, |call, depth, _| {
-                assert_eq!(task.nest.load(Ordering::Relaxed), nest + 1);
-                calls.push((call.func, call.start, depth));
-            })
-        };
-        assert_eq!((left, slot, calls.len()), (true, 0x1000, recorded), "{nest}");
-        assert!(calls.iter().all(|call| *call == (FuncAddr::new(0x2000), 5, 0)), "{calls:?}");
-        let after = task.stats();
-        assert_eq!((after.depth, task.frames().count(), task.nest.load(Ordering::Relaxed)), (0, 0, nest));
-        assert_eq!(after.returns - before.returns, recorded as u64, "{nest}");
-        assert_eq!(after.recursed - before.recursed, 1 - recorded as u64, "{nest}");
+        let mut depths = Vec::new();
+        engine.record_straight(&task, 5, |depth, _| {
+            assert_eq!(task.nest.load(Ordering::Relaxed), nest + 1);
+            depths.push(depth);
+        });
+        assert_eq!(depths, vec![0; recorded], "{nest}");
+        assert_eq!(task.nest.load(Ordering::Relaxed), nest);
+        assert_eq!(task.stats().recursed - before.recursed, 1 - recorded as u64, "{nest}");
+    }
+}
+
+fn a_return_is_recorded_if_it_took_long_enough<T: Target>() {
+    let image = Image::new::<T>(4, &mut Random::new(1));
+    let engine = image.start::<T>();
+    let task = TaskTrace::new();
+    let takes = |took: u64| {
+        let mut told = false;
+        engine.record_straight(&task, took, |_, _| told = true);
+        told
+    };
+    for (from, recorded) in [
+        (tracer::<T>(|| Some(0)), [true; 3]),
+        (tracer::<T>(|| Some(7)), [false, true, true]),
+        (tracer::<T>(|| Some(u64::MAX)), [false, false, true]),
+    ] {
+        assert_eq!(engine.register_graph(from), Ok(()));
+        assert_eq!([6, 7, u64::MAX].map(takes), recorded);
+        assert_eq!(engine.unregister_graph(from), Ok(()));
+    }
+}
+
+fn the_deepest_call_is_known_when_it_returns<T: Target>() {
+    let image = Image::new::<T>(4, &mut Random::new(1));
+    let engine = image.start::<T>();
+    let task = TaskTrace::new();
+    for (depth, deepest) in [(0, 1), (4, 5), (2, 5), (5, 6)] {
+        task.depth.store(depth, Ordering::Relaxed);
+        engine.record_straight(&task, 0, |_, _| {});
+        assert_eq!(task.stats().max_depth, deepest, "behind a call of depth {depth}");
     }
 }
 
@@ -232,15 +311,15 @@ fn there_is_a_straight_path_for_the_tracer_alone<T: Target>() {
     let engine = image.start::<T>();
     let is_on = || engine.straight().words().0 != 0;
     let graph = || GraphOps::<T::Regs>::new(|_, _| Want::Nothing, |_, _| {}, Filter::ALL);
-    let tracer: &'static GraphOps<T::Regs> = keep(graph().straight(|| true));
-    let second: &'static GraphOps<T::Regs> = keep(graph().straight(|| true));
+    let first: &'static GraphOps<T::Regs> = tracer::<T>(|| Some(0));
+    let second: &'static GraphOps<T::Regs> = tracer::<T>(|| Some(0));
     let other: &'static GraphOps<T::Regs> = keep(graph());
     let ops: &'static Ops<T::Regs> = keep(Ops::new(|_, _, _, _| {}, OpsFlags::empty(), Filter::NONE));
     assert!(!is_on(), "nobody is there");
     assert_eq!(engine.register_graph(other), Ok(()));
     assert!(!is_on(), "a user with callbacks");
     assert_eq!(engine.unregister_graph(other), Ok(()));
-    assert_eq!(engine.register_graph(tracer), Ok(()));
+    assert_eq!(engine.register_graph(first), Ok(()));
     assert!(is_on(), "the tracer alone");
     let changes: [[&dyn Fn() -> Result<(), Error>; 2]; 4] = [
         [&|| engine.register_graph(other), &|| engine.unregister_graph(other)],
@@ -254,16 +333,18 @@ fn there_is_a_straight_path_for_the_tracer_alone<T: Target>() {
     }
     assert_eq!(engine.register_ops(ops), Ok(()));
     assert!(!is_on(), "a second user");
-    assert_eq!(engine.unregister_graph(tracer), Ok(()));
+    assert_eq!(engine.unregister_graph(first), Ok(()));
     assert!(!is_on(), "only the second user");
-    assert_eq!((engine.unregister_ops(ops), engine.register_graph(tracer)), (Ok(()), Ok(())));
+    assert_eq!((engine.unregister_ops(ops), engine.register_graph(first)), (Ok(()), Ok(())));
     assert!(is_on(), "alone again");
     engine.stop();
     assert!(!is_on(), "stopped for good");
-    assert!(engine.unregister_graph(tracer).is_err() && !is_on());
+    assert!(engine.unregister_graph(first).is_err() && !is_on());
 }
 
 for_both_machines! {
     a_return_too_deep_in_the_tracer_is_not_recorded
+    a_return_is_recorded_if_it_took_long_enough
+    the_deepest_call_is_known_when_it_returns
     there_is_a_straight_path_for_the_tracer_alone
 }

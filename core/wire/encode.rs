@@ -2,8 +2,8 @@
 
 use super::{
     Call, Chain, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
-    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, MAX_WORDS, Mark,
-    NO_FUNC, Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
+    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, Mark, NO_FUNC,
+    Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
 };
 
 /// The first word of a call in short, and how many words it has. `None` if it does not fit: then [`encode`].
@@ -33,15 +33,75 @@ pub(crate) fn short(
     Some((word, 1 + usize::from(tag == TAG_VALUE)))
 }
 
+/// The first word of a long record of `len` words.
+#[inline(always)]
+const fn head(kind: u8, has: Has, number: u32, depth: u32, len: usize) -> u64 {
+    let number = if number < NO_FUNC { number } else { NO_FUNC };
+    let depth = if depth < MAX_DEPTH { depth } else { MAX_DEPTH };
+    (has.bits() as u64) << 56
+        | (depth as u64) << 42
+        | (number as u64) << 16
+        | (len as u64) << 8
+        | (kind as u64) << 3
+        | TAG_LONG
+}
+
+/// A hit that continues a chain of the same task.
+#[inline(always)]
+pub(crate) fn hit_words(hit: &Hit) -> [u64; 3] {
+    [head(KIND_HIT, Has::empty(), hit.func, 0, 3), hit.time, hit.parent_ip]
+}
+
+/// The most words of [`call_words`].
+const CALL_WORDS: usize = 7;
+
+/// Whether a call has no arguments, but what a short record has no room for.
+#[inline]
+pub(crate) fn is_long(call: &Call<'_>) -> bool {
+    let more =
+        call.retval2.is_some() || call.ret_addr.is_some() || call.overrun != 0 || call.from_cpu.is_some();
+    more && call.args.is_empty() && !call.cut
+}
+
+/// The words of a long call without arguments that continues a chain of the same task, and how many there are; `None` if its times need
+/// more than that.
+#[inline(always)]
+pub(crate) fn call_words(call: &Call<'_>, base: u64) -> Option<([u64; CALL_WORDS], usize)> {
+    let (delta, duration) = (call.end.wrapping_sub(base), call.end.wrapping_sub(call.start));
+    // Backwards goes the other way.
+    if (delta | duration) >> 31 != 0 {
+        return None;
+    }
+    let overrun = (call.overrun != 0).then_some(u64::from(call.overrun));
+    let extras = [
+        (Has::RETVAL, call.retval),
+        (Has::RETVAL2, call.retval2),
+        (Has::OVERRUN, overrun),
+        (Has::FROM_CPU, call.from_cpu.map(u64::from)),
+        (Has::RET_ADDR, call.ret_addr),
+    ];
+    let mut words = [0, delta << 32 | duration, 0, 0, 0, 0, 0];
+    let (mut has, mut len) = (Has::empty(), 2);
+    for (which, extra) in extras {
+        if let (Some(extra), Some(word)) = (extra, words.get_mut(len)) {
+            *word = extra;
+            has |= which;
+            len += 1;
+        }
+    }
+    words[0] = head(KIND_CALL, has, call.func, call.depth, len);
+    Some((words, len))
+}
+
 /// The words of one record.
 struct Out<'o> {
-    words: &'o mut [u64; MAX_WORDS],
+    words: &'o mut [u64],
     len: usize,
 }
 
 impl Out<'_> {
     fn put(&mut self, word: u64) {
-        // There is always room: a record has at most 12 words and its arguments or data.
+        // There is always room: see `MAX_WORDS` and `FEW_WORDS`.
         if let Some(place) = self.words.get_mut(self.len) {
             *place = word;
             self.len += 1;
@@ -57,9 +117,7 @@ impl Out<'_> {
     /// Begins a record, whose length [`end`](Self::end) fills in.
     fn begin(&mut self, kind: u8, has: Has, number: u32, depth: u32) -> usize {
         let at = self.len;
-        let number = u64::from(number.min(NO_FUNC)) << 16;
-        let depth = u64::from(depth.min(MAX_DEPTH)) << 42;
-        self.put(u64::from(has.bits()) << 56 | depth | number | u64::from(kind) << 3 | TAG_LONG);
+        self.put(head(kind, has, number, depth, 0));
         at
     }
 
@@ -168,9 +226,20 @@ impl Out<'_> {
     }
 }
 
+/// Whether a record has no arguments and no data.
+pub(crate) fn has_few(record: &Record<'_>) -> bool {
+    match record {
+        Record::Call(call) => call.args.is_empty(),
+        Record::Entry(entry) => entry.args.is_empty(),
+        Record::Mark(mark) => mark.data.is_empty(),
+        Record::Hit(_) | Record::Unknown(_) => true,
+    }
+}
+
 /// Writes a record's words to the front of `words`; how many. With a chain, the record continues it (and what must stand
-/// before it is written too); without, it is a solo one. Zero words for [`Record::Unknown`].
-pub(crate) fn encode(record: &Record<'_>, chain: Option<&mut Chain>, words: &mut [u64; MAX_WORDS]) -> usize {
+/// before it is written too); without, it is a solo one. Zero words for [`Record::Unknown`]. There must be [`MAX_WORDS`], or
+/// [`FEW_WORDS`] if the record [has few](has_few).
+pub(crate) fn encode(record: &Record<'_>, chain: Option<&mut Chain>, words: &mut [u64]) -> usize {
     let mut out = Out { words, len: 0 };
     let who = match record {
         Record::Call(call) => call.who,

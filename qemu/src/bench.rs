@@ -136,6 +136,11 @@ fn all() -> Result<(), fgraph::Error> {
         tracer::set_recorded(Recorded::RETVAL);
         report("graph-record-retval", plain);
         report_duration();
+        tracer::limits().set_thresh_ns(1_000_000);
+        tracer::limits_changed();
+        report("graph-thresh", plain);
+        tracer::limits().set_thresh_ns(0);
+        tracer::limits_changed();
         tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND | Recorded::RET_ADDR);
         report("graph-record-all", plain);
         tracer::set_recorded(Recorded::RETVAL);

@@ -41,10 +41,11 @@ pub enum Level {
 #[inline(always)]
 pub fn level() -> Level {
     match counts() {
+        // First what is asked most often.
+        counts if counts & (NMI_MASK | HARD_MASK | SOFT_MASK) == 0 => Level::Task,
         counts if counts & NMI_MASK != 0 => Level::Nmi,
         counts if counts & HARD_MASK != 0 => Level::Hard,
-        counts if counts & SOFT_MASK != 0 => Level::Soft,
-        _ => Level::Task,
+        _ => Level::Soft,
     }
 }
 

@@ -57,6 +57,11 @@ unsafe impl Platform for Kernel {
         true
     }
 
+    fn counts_of_ns(ns: u64) -> Option<u64> {
+        let (_, counts_a_second) = machine::clock_rate();
+        u64::try_from((u128::from(ns) * u128::from(counts_a_second)).div_ceil(1_000_000_000)).ok()
+    }
+
     #[inline(always)]
     fn task_id() -> u32 {
         machine::current().pid

@@ -3,6 +3,7 @@
 use alloc::{vec, vec::Vec};
 use core::hint::black_box;
 
+use fgraph::LimitOptions;
 use fgraph::ring::Item;
 use fgraph::tracer;
 use fgraph::wire::Record;
@@ -10,7 +11,7 @@ use fgraph::wire::Record;
 use super::depth::{JUMPED, around, case_tail_first, case_tail_second, descend};
 use super::load::{inner, outer};
 use super::probe::{Graph, addr, only};
-use super::{CaseResult, Outcome, check_eq};
+use super::{CaseResult, Outcome, check, check_eq};
 use crate::{buffers, machine, sched};
 
 /// Memory for the records of a case, for each CPU.
@@ -135,5 +136,51 @@ pub fn the_tracer_drops_what_a_jump_left() -> CaseResult {
     let seen: Vec<_> = calls.iter().map(|call| (call.func, call.depth)).collect();
     check_eq!(seen, [(addr!(around), 0), (addr!(outer), 0)], "calls");
     check_eq!(calls[0].retval, Some(123), "what the jump came back with");
+    Ok(())
+}
+
+/// Calls `inner`, which is short, and stays for the threshold and more if `n` is odd.
+#[inline(never)]
+extern "C" fn odd_is_long(n: u64) -> u64 {
+    let until = machine::clock_ns() + THRESH_NS;
+    while n & 1 == 1 && machine::clock_ns() <= until {}
+    inner(n) ^ inner(n + 1)
+}
+
+/// So long that what is not meant to be does not get there, unless it is interrupted.
+const THRESH_NS: u64 = 20_000_000;
+
+/// On the straight path, where the assembly decides, and on the other.
+pub fn the_tracer_leaves_out_short_calls() -> CaseResult {
+    let funcs = [addr!(odd_is_long), addr!(inner)];
+    for options in [LimitOptions::all(), LimitOptions::all() - LimitOptions::SLEEP_TIME] {
+        let before = machine::current().trace_block().stats();
+        tracer::limits().set_thresh_ns(THRESH_NS);
+        tracer::limits().set_options(options);
+        tracer::limits_changed();
+        let calls = tracer_records(&funcs, || {
+            // The CPU is this task's, so that no call gets long by waiting for it.
+            let irqs = machine::irqs_off();
+            (0..10).for_each(|n| {
+                black_box(odd_is_long(black_box(n)));
+            });
+            machine::irqs_restore(irqs);
+            Ok(())
+        });
+        tracer::limits().set_thresh_ns(0);
+        tracer::limits().set_options(LimitOptions::all());
+        tracer::limits_changed();
+        let calls = calls?;
+        let long: Vec<_> = calls.iter().filter(|call| call.func == addr!(odd_is_long)).collect();
+        // A short call is long while the host runs something else.
+        check!(long.len() >= 5, "{} of 5 long calls with {options:?}", long.len());
+        check!(calls.len() < 25, "{} of 30 calls with {options:?}", calls.len());
+        let after = machine::current().trace_block().stats();
+        check_eq!(
+            (after.calls - before.calls, after.returns - before.returns),
+            (30, 30),
+            "calls and returns"
+        );
+    }
     Ok(())
 }
