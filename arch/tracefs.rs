@@ -12,7 +12,7 @@ use crate::profile::{ProfileError, ProfileRow, Profiler};
 use crate::ring::Ring;
 use crate::text::Resolve;
 use crate::tracefs::control::Functions;
-use crate::tracefs::recording::{Recorded, Recorder, RingTracing, TEXT_MARK};
+use crate::tracefs::recording::{Entered, Recorded, Recorder, RingTracing};
 use crate::tracefs::tracing::Tracer;
 use crate::tracefs::{Commands, EngineFunctions, FilesUsers, SetsMemory};
 
@@ -109,7 +109,11 @@ impl Recorder for LiveRecorder {
         tracer::set_recorded(recorded);
     }
 
-    fn mark(&self, data: &[u64]) -> bool {
-        tracer::mark(TEXT_MARK, data)
+    fn mark(&self, text: &[u8]) -> bool {
+        tracer::mark_text(text)
+    }
+
+    fn stack(&self, entered: &Entered) {
+        tracer::mark_stack(entered);
     }
 }

@@ -26,7 +26,11 @@ use crate::text::Resolve;
 use crate::trace::write_latest;
 pub use crate::tracefs::recording::Recorded;
 use crate::wire::tree::{Key, Node};
-use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, Mark, Record, Who};
+use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, Mark, Record, Who, pieces};
+
+mod stack;
+
+pub(crate) use stack::mark_stack;
 
 /// The most CPUs that are recorded; what others do is lost, and counted nowhere.
 pub const MAX_CPUS: usize = 64;
@@ -186,6 +190,18 @@ pub fn mark(id: u32, data: &[u64]) -> bool {
         cut: data.len() > MAX_DATA,
     };
     let done = here().is_some_and(|ring| ring.record(&Record::Mark(mark)));
+    Bound::preempt_enable();
+    done
+}
+
+/// Records a text on this CPU. `false` if a piece was refused, or nothing is recorded. Task context.
+pub(crate) fn mark_text(text: &[u8]) -> bool {
+    Bound::preempt_disable();
+    let (who, time) = (who(Bound::context()), now());
+    let mut pieces = pieces(text);
+    // Without another task in between, so that a reader puts them together again.
+    let done =
+        here().is_some_and(|ring| pieces.all(|piece| ring.record(&Record::Mark(piece.mark(who, time)))));
     Bound::preempt_enable();
     done
 }

@@ -40,9 +40,7 @@
 
 use core::fmt;
 
-use spin::Mutex;
-
-use crate::sync::{AtomicBool, AtomicPtr, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, Ordering, spin_loop};
 use crate::wire::{Hit, Record, Who};
 
 mod buffer;
@@ -88,6 +86,8 @@ pub enum RingError {
     Words(usize),
     /// The buffer is some ring's already: two CPUs may not write to it.
     InUse,
+    /// Somebody else is exchanging the ring's buffer right now.
+    Swapped,
     /// A reader needs room for a page, and this is less.
     Room(usize),
     /// Another consumer is reading.
@@ -106,6 +106,7 @@ impl fmt::Display for RingError {
             ),
             Self::Words(words) => write!(f, "{words} words of memory are not a power of two of pages"),
             Self::InUse => f.write_str("the buffer belongs to a ring already"),
+            Self::Swapped => f.write_str("the ring's buffer is being exchanged"),
             Self::Room(words) => write!(f, "{words} words are not enough for a page"),
             Self::Consumed => f.write_str("somebody else is consuming this buffer"),
             Self::NoPage(sequence) => write!(f, "page {sequence} is not in the buffer"),
@@ -117,8 +118,8 @@ impl core::error::Error for RingError {}
 
 /// One CPU's buffer, and whether it is written. Starts off, without a buffer.
 ///
-/// [`on`](Self::on) and [`off`](Self::off) may be called in any context, on any CPU; [`swap`](Self::swap) is for task context. A writer
-/// that is under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's preemption-off sections
+/// [`on`](Self::on), [`off`](Self::off) and [`exchange`](Self::exchange) may be called in any context, on any CPU; [`swap`](Self::swap) is
+/// for task context. A writer that is under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's preemption-off sections
 /// have ended, which is also when its memory can be used for something else.
 #[derive(Debug)]
 pub struct Ring {
@@ -128,7 +129,7 @@ pub struct Ring {
     buffer: AtomicPtr<Buffer>,
     on: AtomicBool,
     /// One swap at a time.
-    swap: Mutex<()>,
+    swapping: AtomicBool,
 }
 
 impl Ring {
@@ -138,7 +139,7 @@ impl Ring {
             active: AtomicPtr::new(core::ptr::null_mut()),
             buffer: AtomicPtr::new(core::ptr::null_mut()),
             on: AtomicBool::new(false),
-            swap: Mutex::new(()),
+            swapping: AtomicBool::new(false),
         }
     }
 
@@ -146,7 +147,7 @@ impl Ring {
     #[inline(always)]
     fn active(&self) -> Option<&'static Buffer> {
         let buffer = self.active.load(Ordering::Acquire);
-        // SAFETY: null, or made of a `&'static Buffer` by `swap`.
+        // SAFETY: null, or made of a `&'static Buffer` by `put`.
         unsafe { buffer.as_ref() }
     }
 
@@ -209,7 +210,28 @@ impl Ring {
         if let Some(buffer) = buffer {
             buffer.take()?;
         }
-        let _one = self.swap.lock();
+        while self.swapping.swap(true, Ordering::Acquire) {
+            spin_loop();
+        }
+        Ok(self.put(buffer))
+    }
+
+    /// Takes the buffer away and gives another, in any context and on any CPU: what [`swap`](Self::swap) does, but it waits for nobody.
+    ///
+    /// # Errors
+    /// [`RingError::InUse`]: the buffer is some ring's already. [`RingError::Swapped`]: somebody else is at it right now.
+    pub fn exchange(&self, buffer: &'static Buffer) -> Result<Option<&'static Buffer>, RingError> {
+        buffer.take()?;
+        if self.swapping.swap(true, Ordering::Acquire) {
+            buffer.give_back();
+            return Err(RingError::Swapped);
+        }
+        Ok(self.put(Some(buffer)))
+    }
+
+    /// Puts a buffer in the place of the one there is, which is what this returns. Who comes here has set `swapping`; on return it is
+    /// taken back.
+    fn put(&self, buffer: Option<&'static Buffer>) -> Option<&'static Buffer> {
         let old = self.buffer();
         let new = buffer.map_or(core::ptr::null_mut(), |buffer| core::ptr::from_ref(buffer).cast_mut());
         self.buffer.store(new, Ordering::SeqCst);
@@ -217,12 +239,13 @@ impl Ring {
         if let Some(old) = old {
             old.give_back();
         }
-        Ok(old)
+        self.swapping.store(false, Ordering::Release);
+        old
     }
 
     /// The buffer, to be read.
     pub fn buffer(&self) -> Option<&'static Buffer> {
-        // SAFETY: null, or made of a `&'static Buffer` by `swap`.
+        // SAFETY: null, or made of a `&'static Buffer` by `put`.
         unsafe { self.buffer.load(Ordering::Acquire).as_ref() }
     }
 }

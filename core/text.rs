@@ -143,6 +143,13 @@ pub enum Kind<'a> {
         /// How many; zero if nobody knows.
         count: u64,
     },
+    /// Who called a function.
+    Stack {
+        /// The function, where it was called, where that was called, and so on.
+        addrs: &'a [usize],
+        /// Whether there were more.
+        cut: bool,
+    },
     /// Anything else that was recorded between calls.
     Comment {
         /// Which event it is, for [`Resolve::write_comment`].
@@ -446,6 +453,11 @@ impl<'s> Printer<'s> {
                 page.columns(event)?;
                 page.no_duration()?;
                 page.comment(state.depth, id, data)?;
+            }
+            Kind::Stack { addrs, cut } => {
+                page.columns(event)?;
+                page.no_duration()?;
+                page.stack(state.depth, addrs, cut)?;
             }
             Kind::Hit { func, parent_ip, .. } => {
                 page.columns(event)?;

@@ -106,6 +106,16 @@ impl<'m> Part<'m> {
         Ok(())
     }
 
+    /// A consuming part goes on in another buffer of its CPU, in which records are that came after those of the first. What has been read
+    /// is given before. Others stay where they are, and so does a part without room for the buffer's pages.
+    pub fn follow(&mut self, other: &'m Buffer) {
+        if let Source::Consume(buffer, page) = &mut self.source
+            && page.len() >= other.page_len()
+        {
+            *buffer = other;
+        }
+    }
+
     /// Reads nothing any more: the buffer is not touched from here on.
     pub fn stop(&mut self) {
         self.source = match core::mem::replace(&mut self.source, Source::Idle(&mut [])) {

@@ -8,7 +8,9 @@
 //! * A text that is written takes effect as a whole or not at all, however many words it has.
 //! * `instances` is there and empty: this crate has one tracer, and directories cannot be made in it.
 //! * Options of all tracers are always in `trace_options`.
-//! * Of the function commands there are `traceon` and `traceoff`. A text has commands or functions, not both.
+//! * Of the function commands there are `traceon`, `traceoff`, `stacktrace` and `snapshot`. What changes nothing counts nothing: a stack or
+//!   a snapshot while nothing is recorded, a snapshot without buffers.
+//! * What is wrong in a text of several lines is logged with its line, its column, and what became of the rest.
 //! * A filter from which the last function was taken away is nothing, and not everything; writing nothing to it (`echo > file`)
 //!   makes it everything, as ever.
 

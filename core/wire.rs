@@ -52,6 +52,7 @@ use crate::platform::Context;
 mod decode;
 mod encode;
 pub mod file;
+mod piece;
 pub mod tree;
 
 #[cfg(test)]
@@ -60,6 +61,8 @@ mod tests;
 pub(crate) use decode::{Chain, counts, words_of};
 pub use decode::{Decoder, page, words_from_bytes};
 pub(crate) use encode::{call_words, encode, has_few, hit_words, is_long, short};
+pub(crate) use piece::text_len;
+pub use piece::{Piece, pieces};
 
 /// The version of the format that this crate writes and reads.
 pub const VERSION: u8 = 1;
@@ -75,6 +78,17 @@ pub const MAX_DATA: usize = 16;
 
 /// Functions (and numbers of marks) are recorded if they are below; all others appear as this one.
 pub const NO_FUNC: u32 = (1 << 26) - 1;
+
+/// The number of marks whose data is text: its bytes, and zeros behind them. Text that is too long for one record goes on in the next of
+/// its task: all but the last are [`cut`](Mark::cut). See [`pieces`].
+pub const TEXT_MARK: u32 = 0;
+
+/// The most words of a text that are put together again; a longer one is several texts.
+pub const MAX_TEXT_WORDS: usize = 8 * MAX_DATA;
+
+/// The number of marks whose data is a stack: a function, where it was called, where that was called, and so on; [`cut`](Mark::cut) if
+/// there were more. Users number their own marks below.
+pub const STACK_MARK: u32 = NO_FUNC - 1;
 
 /// Calls that are deeper are recorded with this depth.
 pub const MAX_DEPTH: u32 = (1 << 14) - 1;
@@ -224,7 +238,7 @@ pub struct Entry<'a> {
 /// Something else that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// What, in the user's numbering; at most [`NO_FUNC`].
+    /// What, in the user's numbering; below [`STACK_MARK`], unless it is that.
     pub id: u32,
     /// Who ran.
     pub who: Who,

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use fgraph::Context;
 use fgraph::ring::Mode;
 use fgraph::wire::file::{Chunks, Kind};
-use fgraph::wire::{self, Mark, Record, Who};
+use fgraph::wire::{self, Mark, Record, STACK_MARK, TEXT_MARK, Who, pieces};
 
 #[path = "common/trace.rs"]
 mod trace;
@@ -85,6 +85,64 @@ fn a_trace_is_printed_as_linux_prints_it() {
     // What stands one level deeper than the innermost call does so except in the outermost.
     let want = want.replace("|    /* here", "|  /* here");
     assert_eq!(out, want);
+}
+
+/// What the kernel's own files record as marks: a stack, and a text in several records.
+fn marks() -> Vec<u8> {
+    let kernel = Kernel::new(1, 64, 8, Mode::Overwrite);
+    let who = Who { task: 77, context: Context::Task };
+    let mark = |id, time, data: &[u64], cut| {
+        assert!(kernel.rings[0].record(&Record::Mark(Mark { id, who, time, data, cut })));
+    };
+    let base = 0xffff_ffff_8100_0000;
+    mark(STACK_MARK, 1_100, &[base + 0x40, base + 0x9c, base + 7, 0x1000], false);
+    mark(STACK_MARK, 1_200, &[base + 0x40], true);
+    kernel.call(0, 77, 0, 0, (1_000, 2_000), 0);
+    for piece in pieces("é".repeat(100).as_bytes()) {
+        assert!(kernel.rings[0].record(&Record::Mark(piece.mark(who, 2_100))));
+    }
+    mark(TEXT_MARK, 2_200, &[u64::from(b'x')], false);
+    kernel.trace()
+}
+
+#[test]
+fn stacks_and_texts_are_shown_as_such() {
+    let trace = Temporary::new("marks", &marks());
+    let (code, out, err) = report(trace.path(), &["--hide", "cpu,duration"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let want = format!(
+        "sys_open() {{
+/* <stack trace>
+ => path_lookup
+ => mycrate::foo
+ => sys_open
+ => 0x1000 */
+/* <stack trace>
+ => path_lookup
+ => ... */
+}}
+/* {} */
+/* x */
+",
+        "é".repeat(100)
+    );
+    let shown = out.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n"));
+    assert_eq!(shown.collect::<String>(), want);
+
+    let (code, out, err) = report(trace.path(), &["--format", "chrome"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let of = |name: &str| -> Vec<_> {
+        let events = json["traceEvents"].as_array().unwrap().iter();
+        events.filter(|event| event["name"] == name).map(|event| event["args"]["stack"].to_string()).collect()
+    };
+    let stacks = [r#"["path_lookup","mycrate::foo","sys_open","0x1000"]"#, r#"["path_lookup","..."]"#];
+    assert_eq!(of("stack trace"), stacks);
+    assert_eq!(of(&"é".repeat(100)).len(), 1);
+
+    let (code, out, err) = report(trace.path(), &["--format", "perfetto"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("path_lookup <- mycrate::foo <- sys_open <- 0x1000") && out.contains("stack trace"));
 }
 
 #[test]

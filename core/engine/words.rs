@@ -46,7 +46,21 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         text: &str,
         mode: Mode,
     ) -> Result<(), WordError> {
-        self.write_words(User::Entry(ops), which, text, mode)
+        self.write_words(User::Entry(ops), which, text, mode, Commands::Refused)
+    }
+
+    /// The same, with words that have commands left out: somebody else carries those out.
+    ///
+    /// # Errors
+    /// As for [`write_ops_words`](Self::write_ops_words).
+    pub(crate) fn write_ops_words_beside_commands(
+        &self,
+        ops: &'static Ops<M::Regs>,
+        which: WhichSet,
+        text: &str,
+        mode: Mode,
+    ) -> Result<(), WordError> {
+        self.write_words(User::Entry(ops), which, text, mode, Commands::LeftOut)
     }
 
     /// The same for a graph user.
@@ -60,7 +74,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         text: &str,
         mode: Mode,
     ) -> Result<(), WordError> {
-        self.write_words(User::Graph(ops), which, text, mode)
+        self.write_words(User::Graph(ops), which, text, mode, Commands::Refused)
     }
 
     fn write_words(
@@ -69,6 +83,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         which: WhichSet,
         text: &str,
         mode: Mode,
+        commands: Commands,
     ) -> Result<(), WordError> {
         let of_no_word = |error| WordError { column: 0, start: 0, end: 0, cause: Cause::Engine(error) };
         let control = self.control.lock();
@@ -85,7 +100,8 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         let set = SetId { slot, since: self.users.since(slot), which };
         self.copy_sets(slot, SCRATCH);
         let table = Functions::<M>::new(&self.sites, book, None);
-        let mut taking = Taking { engine: self, table: &table, waiting, user, set, gives_way: false };
+        let mut taking =
+            Taking { engine: self, table: &table, waiting, user, set, gives_way: false, commands };
         let draft = taking.text(text, mode);
         let done = draft.and_then(|draft| {
             // The text first, as for any change of a set.
@@ -194,6 +210,13 @@ enum Membership {
     Out,
 }
 
+/// What becomes of words that have commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Commands {
+    Refused,
+    LeftOut,
+}
+
 /// Words on their way into the scratch slot.
 struct Taking<'e, P: Platform, M: Machine> {
     engine: &'e Engine<P, M>,
@@ -203,6 +226,7 @@ struct Taking<'e, P: Platform, M: Machine> {
     set: SetId,
     /// The filter is everything, and stops being that with the first function that is named.
     gives_way: bool,
+    commands: Commands,
 }
 
 impl<P: Platform, M: Machine> Taking<'_, P, M> {
@@ -255,8 +279,10 @@ impl<P: Platform, M: Machine> Taking<'_, P, M> {
     }
 
     fn word<'t>(&mut self, line: &FilterLine<'t>, draft: &mut Draft<'t>) -> Result<(), (usize, Cause)> {
-        if let Some(command) = line.command {
-            return Err((command.column, Cause::Command));
+        match line.command {
+            Some(_) if self.commands == Commands::LeftOut => return Ok(()),
+            Some(command) => return Err((command.column, Cause::Command)),
+            None => {}
         }
         if means_everything(line) {
             if line.remove {

@@ -94,7 +94,15 @@ impl Buffer {
 
     /// Forgets all records, and the losses. Writers need not stop for it; readers that are under way finish the page they have copied.
     pub fn reset(&self) {
-        let mut floor = self.shared.floor.lock();
+        self.forget(self.shared.floor.lock());
+    }
+
+    /// The same in any context, if nobody is looking right now at what is forgotten. Whether it was done.
+    pub fn try_reset(&self) -> bool {
+        Mutex::try_lock(&self.shared.floor).map(|floor| self.forget(floor)).is_some()
+    }
+
+    fn forget(&self, mut floor: MutexGuard<'_, Cursor>) {
         *floor = self.end();
         let _ = self.shared.consumed.fetch_max(floor.position, Release);
         if let Some(mut consumer) = Mutex::try_lock(&self.shared.consumer)

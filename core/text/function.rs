@@ -6,7 +6,7 @@
 
 use core::fmt::{self, Write};
 
-use super::page::{foreign, lossy};
+use super::page::{callers, foreign, lossy};
 use super::{Event, Kind, Resolve};
 use crate::platform::Context;
 
@@ -43,6 +43,11 @@ pub fn function_line(event: &Event<'_>, resolve: &dyn Resolve, out: &mut dyn Wri
         Kind::Entry { func, ret_addr, .. } => (func, ret_addr, Context::Task),
         Kind::Return { .. } => return Ok(()),
         Kind::Lost { count } => return writeln!(out, "CPU:{} [LOST {count} EVENTS]", event.cpu),
+        Kind::Stack { addrs, cut } => {
+            begin(event, Context::Task, out)?;
+            callers(out, addrs, cut, resolve)?;
+            return out.write_char('\n');
+        }
         Kind::Comment { event: id, data } => {
             begin(event, Context::Task, out)?;
             out.write_str("tracing_mark_write: ")?;

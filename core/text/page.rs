@@ -245,6 +245,14 @@ impl Page<'_> {
         self.out.write_str(" */\n")
     }
 
+    /// A stack is a comment of several lines, of which only the first is indented.
+    pub(super) fn stack(&mut self, depth: Option<u32>, addrs: &[usize], cut: bool) -> fmt::Result {
+        self.indent(depth.filter(|depth| *depth > 0).map_or(0, |depth| depth.saturating_add(1)))?;
+        self.out.write_str("/* ")?;
+        callers(self.out, addrs, cut, self.resolve)?;
+        self.out.write_str(" */\n")
+    }
+
     /// A hit between calls is shown like a comment: it has no return to wait for.
     pub(super) fn hit(&mut self, depth: Option<u32>, func: usize, parent_ip: usize) -> fmt::Result {
         let resolve = self.resolve;
@@ -293,6 +301,16 @@ pub(super) fn foreign(
     text: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result,
 ) -> fmt::Result {
     write!(Harmless { out, newline_held: false }, "{}", Text(text))
+}
+
+/// Writes a stack as Linux does, without the end of its last line: a function, and a line for each caller.
+pub(super) fn callers(out: &mut dyn Write, addrs: &[usize], cut: bool, resolve: &dyn Resolve) -> fmt::Result {
+    out.write_str("<stack trace>")?;
+    for (index, &addr) in addrs.iter().enumerate() {
+        out.write_str("\n => ")?;
+        foreign(out, |f| if index == 0 { resolve.name(addr, f) } else { resolve.caller(addr, f) })?;
+    }
+    if cut { out.write_str("\n => ...") } else { Ok(()) }
 }
 
 /// A filter for text from outside. One newline at the very end is dropped, as printed text often has one.

@@ -3,14 +3,15 @@
 //! A user of entries with a table of functions, what each does, and how often still. It is registered while there are any, for their
 //! functions alone. Who writes the table holds a lock; the callback looks at it without one, and counts down.
 //!
-//! There are `traceon` and `traceoff`. A text has commands or functions, not both.
+//! There are `traceon`, `traceoff`, `stacktrace` and `snapshot`; a function may have one of each. The buffers that a snapshot needs are
+//! had when its command is written.
 
 use core::fmt;
 
 use spin::Mutex;
 
 use super::control::FunctionsError;
-use super::recording::RingTracing;
+use super::recording::{Entered, RingTracing};
 use super::tracing::{Shown, TextPlace, Tracing};
 use super::{Cause, Refused};
 use crate::addr::{FuncAddr, RetAddr};
@@ -22,27 +23,41 @@ use crate::machine::Machine;
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::Platform;
 use crate::regs::Regs;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::text::Resolve;
 
-/// The most commands, one for each function.
+/// The most commands, each of one function.
 pub const MAX_COMMANDS: usize = 64;
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 enum Act {
     TraceOff,
     TraceOn,
+    StackTrace,
+    Snapshot,
 }
 
 impl Act {
-    const ALL: [Self; 2] = [Self::TraceOff, Self::TraceOn];
+    const ALL: [Self; 4] = [Self::TraceOff, Self::TraceOn, Self::StackTrace, Self::Snapshot];
 
     fn name(self) -> &'static str {
         match self {
             Self::TraceOff => "traceoff",
             Self::TraceOn => "traceon",
+            Self::StackTrace => "stacktrace",
+            Self::Snapshot => "snapshot",
         }
+    }
+
+    fn of_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|act| *act as u32 == number)
+    }
+
+    /// Whether it does anything while records are written, or while none are.
+    fn works(self, on: bool) -> bool {
+        on == (self != Self::TraceOn)
     }
 }
 
@@ -64,26 +79,26 @@ struct Place {
     /// 0 for none.
     func: AtomicUsize,
     left: AtomicU64,
-    /// It switches on.
-    on: AtomicBool,
+    /// The number of an [`Act`].
+    act: AtomicU32,
 }
 
 impl Place {
     const fn empty() -> Self {
-        Self { func: AtomicUsize::new(0), left: AtomicU64::new(0), on: AtomicBool::new(false) }
+        Self { func: AtomicUsize::new(0), left: AtomicU64::new(0), act: AtomicU32::new(0) }
     }
 
     fn get(&self) -> Option<Command> {
         let func = self.func.load(Ordering::Acquire);
         let left = self.left.load(Ordering::Relaxed);
-        let act = if self.on.load(Ordering::Relaxed) { Act::TraceOn } else { Act::TraceOff };
+        let act = Act::of_number(self.act.load(Ordering::Relaxed))?;
         let left = (left != ALWAYS).then_some(left);
         (func != 0).then_some(Command { func: FuncAddr::new(func), act, left })
     }
 
     /// Control side. The place is empty, and no callback looks at what was there before.
     fn fill(&self, command: &Command) {
-        self.on.store(command.act == Act::TraceOn, Ordering::Relaxed);
+        self.act.store(command.act as u32, Ordering::Relaxed);
         self.left.store(command.left.unwrap_or(ALWAYS), Ordering::Relaxed);
         self.func.store(command.func.get(), Ordering::Release);
     }
@@ -145,16 +160,22 @@ impl<R: Regs> Commands<R> {
         Shown::Text
     }
 
-    /// Carries a text of commands out: all of it or nothing.
+    /// Carries the commands of a text out: all of them or none. `functions` does the same with the rest of the text; it comes in between,
+    /// when nothing can be wrong with the commands any more but that the engine has no place for their user.
     pub(super) fn write<P: Platform, M: Machine<Regs = R>>(
         &'static self,
         engine: &'static Engine<P, M>,
         tracing: &'static RingTracing,
         text: &str,
+        functions: impl FnOnce() -> Result<(), Refused>,
     ) -> Result<(), Refused> {
         let _one = self.control.lock();
-        let mut draft =
-            Draft { commands: self.table.each_ref().map(Place::get), changed: [false; MAX_COMMANDS] };
+        let mut draft = Draft {
+            commands: self.table.each_ref().map(Place::get),
+            changed: [false; MAX_COMMANDS],
+            first: None,
+            alone: true,
+        };
         let mut words = words(text);
         while let Some((_, word)) = words.next_at() {
             let line = word.map_err(|cause| {
@@ -162,8 +183,15 @@ impl<R: Regs> Commands<R> {
             })?;
             draft.word(engine, text, &line)?;
         }
+        if draft.commands.iter().flatten().any(|command| command.act == Act::Snapshot) {
+            tracing.make_spares()?;
+        }
         self.tracing.store(core::ptr::from_ref(tracing).cast_mut(), Ordering::Release);
-        self.publish(engine, &draft).map_err(|error| Refused::at(0, Cause::Functions(error)))
+        functions()?;
+        self.publish(engine, &draft).map_err(|error| {
+            let column = draft.first.unwrap_or(0);
+            Refused::at(column, if draft.alone { Cause::Functions(error) } else { Cause::CommandsNot(error) })
+        })
     }
 
     /// Under the lock.
@@ -220,6 +248,10 @@ impl fmt::Display for Name<'_> {
 struct Draft {
     commands: [Option<Command>; MAX_COMMANDS],
     changed: [bool; MAX_COMMANDS],
+    /// Where the first command stands.
+    first: Option<usize>,
+    /// No word of the text is a function's.
+    alone: bool,
 }
 
 impl Draft {
@@ -229,7 +261,11 @@ impl Draft {
         text: &str,
         line: &FilterLine<'_>,
     ) -> Result<(), Refused> {
-        let command = line.command.ok_or(Refused::at(line.column, Cause::Mixed))?;
+        let Some(command) = line.command else {
+            self.alone = false;
+            return Ok(());
+        };
+        self.first = self.first.or(Some(command.column));
         let act = Act::ALL.into_iter().find(|act| act.name() == command.name);
         let act = act.ok_or(Refused::at(command.column, Cause::NoSuchCommand))?;
         // Up to the colon before the command.
@@ -265,19 +301,34 @@ impl Draft {
 }
 
 /// A function with a command was entered. Any context.
-fn entered<R: Regs>(ip: FuncAddr, _parent_ip: RetAddr, ops: &Ops<R>, _fregs: &mut R) {
+fn entered<R: Regs>(ip: FuncAddr, parent_ip: RetAddr, ops: &Ops<R>, fregs: &mut R) {
     // SAFETY: this callback is private, and only `Commands::new` makes ops with it: those of a `Self`, which leave it through
     // `Commands::ops` alone, by shared reference. That is who sets their owner.
     let Some(commands) = (unsafe { ops.owner.get::<Commands<R>>() }) else { return };
     let Some(tracing) = commands.tracing() else { return };
+    // What one hit does, it does with what it found, whatever the order of its commands: what changes nothing does not count.
+    let on = tracing.is_on();
+    let mut due = [false; Act::ALL.len()];
     for place in &commands.table {
         if place.func.load(Ordering::Acquire) != ip.get() {
             continue;
         }
-        let on = place.on.load(Ordering::Relaxed);
-        // What changes nothing does not count.
-        if tracing.is_on() != on && place.take_one() {
-            tracing.set_on(on);
+        let Some(act) = Act::of_number(place.act.load(Ordering::Relaxed)) else { continue };
+        let works = act.works(on) && (act != Act::Snapshot || tracing.can_snapshot());
+        if let Some(due) = due.get_mut(act as usize) {
+            *due |= works && place.take_one();
         }
+    }
+    let [off, on, stack, snapshot] = due;
+    // The stack is in the snapshot, and both are there before nothing is recorded any more.
+    if stack {
+        let (key, task, sp, fp) = (fregs.key(), fregs.task(), fregs.sp(), fregs.fp());
+        tracing.record_stack(&Entered { func: ip, parent_ip, key, task, sp, fp });
+    }
+    if snapshot {
+        tracing.snapshot_now();
+    }
+    if on || off {
+        tracing.set_on(on);
     }
 }

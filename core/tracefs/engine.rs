@@ -189,6 +189,11 @@ fn has_commands(text: &str) -> bool {
     words(text).any(|word| word.is_ok_and(|line| line.command.is_some()))
 }
 
+/// Whether anything is said of functions, understood or not.
+fn has_functions(text: &str) -> bool {
+    words(text).any(|word| word.map_or(true, |line| line.command.is_none()))
+}
+
 impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     fn write_words(&self, file: FilterFile, text: &str, mode: Mode) -> Result<(), Refused> {
         let (keeper, which) = self.which(file);
@@ -202,17 +207,22 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
                 return Err(FunctionsError::TooMany { count, max }.into());
             }
         }
+        let functions = || {
+            // An empty filter file is everything, whatever commands it has.
+            let is_empty = mode == Mode::Replace && !has_functions(text);
+            let text = if is_empty && which == WhichSet::Filter { Marker::All.line(which) } else { text };
+            if file == FilterFile::Filter {
+                self.engine.write_ops_words_beside_commands(keeper, which, text, mode)?;
+            } else {
+                self.engine.write_ops_words(keeper, which, text, mode)?;
+            }
+            let done = if is_graphs { self.publish(which) } else { self.refresh() };
+            done.map_err(|error| Refused::at(0, Cause::Functions(error.into())))
+        };
         if file == FilterFile::Filter && has_commands(text) {
-            self.users.commands.write(self.engine, self.users.tracing, text)?;
-            // A file that is truncated is emptied of functions, whatever comes then. Commands stay.
-            return if mode == Mode::Replace { self.write_words(file, "", mode) } else { Ok(()) };
+            return self.users.commands.write(self.engine, self.users.tracing, text, functions);
         }
-        let is_empty = mode == Mode::Replace && text.trim_ascii().is_empty();
-        // An empty filter file is everything.
-        let text = if is_empty && which == WhichSet::Filter { Marker::All.line(which) } else { text };
-        self.engine.write_ops_words(keeper, which, text, mode)?;
-        let done = if is_graphs { self.publish(which) } else { self.refresh() };
-        done.map_err(|error| Refused::at(0, Cause::Functions(error.into())))
+        functions()
     }
 
     fn read_words(

@@ -77,8 +77,8 @@ pub enum Cause {
     NoSuchClock,
     /// No command is called that.
     NoSuchCommand,
-    /// Functions and commands are in one text.
-    Mixed,
+    /// The functions of the text were taken, but the engine does not carry out its commands.
+    CommandsNot(FunctionsError),
     /// No function that the word speaks of has that command.
     NoneThere,
     /// A word of a filter is wrong.
@@ -87,6 +87,20 @@ pub enum Cause {
     Tracing(TracingError),
     /// The engine does not.
     Functions(FunctionsError),
+}
+
+impl Cause {
+    /// Whether nothing of the text took effect. What goes wrong while the engine changes code may leave some of it changed, as the error
+    /// says then.
+    pub const fn keeps_all(&self) -> bool {
+        !matches!(
+            self,
+            Self::CommandsNot(_)
+                | Self::Functions(FunctionsError::Engine(_))
+                | Self::Word(words::Cause::Engine(_))
+                | Self::Tracing(TracingError::Engine(_) | TracingError::Off)
+        )
+    }
 }
 
 impl Refused {
@@ -147,8 +161,10 @@ impl fmt::Display for Cause {
             Self::NoSuchTracer => f.write_str("no such tracer; `available_tracers` has them"),
             Self::NoSuchOption => f.write_str("no such option; `trace_options` has them"),
             Self::NoSuchClock => f.write_str("no such clock; `trace_clock` has them"),
-            Self::NoSuchCommand => f.write_str("no such command; there are traceon and traceoff"),
-            Self::Mixed => f.write_str("functions and commands are written one after the other"),
+            Self::NoSuchCommand => {
+                f.write_str("no such command; there are traceon, traceoff, stacktrace and snapshot")
+            }
+            Self::CommandsNot(error) => write!(f, "the functions were taken, and the commands not: {error}"),
             Self::NoneThere => f.write_str("no function of these has this command"),
             Self::Word(cause) => cause.fmt(f),
             Self::Tracing(error) => error.fmt(f),
@@ -218,9 +234,8 @@ impl FsError {
             Self::Refused(Refused { cause: Cause::Tracing(error), .. }) | Self::Tracing(error) => {
                 of_tracing(error)
             }
-            Self::Refused(Refused { cause: Cause::Functions(error), .. }) | Self::Functions(error) => {
-                of_functions(error)
-            }
+            Self::Refused(Refused { cause: Cause::Functions(error) | Cause::CommandsNot(error), .. })
+            | Self::Functions(error) => of_functions(error),
             Self::Refused(_) => EINVAL,
         }
     }

@@ -20,6 +20,8 @@ struct Entry {
     line: [u8; LINE],
     len: usize,
     column: usize,
+    /// Which line of a text that has several it is, and the column there, both from 1.
+    place: Option<(usize, usize)>,
 }
 
 /// See the module. The oldest first.
@@ -40,8 +42,15 @@ impl Log {
     /// Notes a refusal; the oldest goes.
     pub(super) fn note(&mut self, time_ns: u64, file: File, text: &[u8], refused: Refused) {
         let (line, column) = line_of(text, refused.column);
-        let mut entry =
-            Entry { time_ns, file, cause: refused.cause, line: [0; LINE], len: 0, column: column.min(LINE) };
+        let mut entry = Entry {
+            time_ns,
+            file,
+            cause: refused.cause,
+            line: [0; LINE],
+            len: 0,
+            column: column.min(LINE),
+            place: place_in(text, refused.column),
+        };
         for (to, from) in entry.line.iter_mut().zip(line) {
             *to = *from;
             entry.len += 1;
@@ -52,6 +61,15 @@ impl Log {
         }
         // Those that are there stand at the end, so empty places are in front.
     }
+}
+
+/// The line and the column there of a place in a text of several lines, from 1.
+fn place_in(text: &[u8], column: usize) -> Option<(usize, usize)> {
+    let before = text.get(..column).unwrap_or(text);
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let has_several = text.trim_ascii().contains(&b'\n');
+    has_several.then_some((line, before.len() - start + 1))
 }
 
 /// The line of a text that has a column, and the column in it. Of a long one a part around the column.
@@ -82,7 +100,15 @@ impl fmt::Display for Log {
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, micros) = (self.time_ns / 1_000_000_000, self.time_ns / 1000 % 1_000_000);
-        writeln!(f, "[{seconds:>5}.{micros:06}] {}: error: {}", self.file, self.cause)?;
+        write!(f, "[{seconds:>5}.{micros:06}] {}: error: ", self.file)?;
+        match self.place {
+            None => writeln!(f, "{}", self.cause)?,
+            // Who wrote several lines wants to know what became of the others.
+            Some((line, column)) => {
+                let others = if self.cause.keeps_all() { "; nothing of the text took effect" } else { "" };
+                writeln!(f, "line {line}, column {column}: {}{others}", self.cause)?;
+            }
+        }
         let line = self.line.get(..self.len).unwrap_or(&[]);
         // Bytes that are no text are shown up to there; what follows is cut.
         let shown = match core::str::from_utf8(line) {
@@ -110,8 +136,8 @@ mod tests {
         let text = "[   63.448578] current_tracer: error: one word is enough\n  Command: bad name\n               ^\n";
         assert_eq!(log.to_string(), text);
         log.note(123_456_000_000_000, FILE, b"a\nbb \xff\n", Refused::at(5, Cause::NotText));
-        let more =
-            "[123456.000000] current_tracer: error: this is no text\n  Command: bb \n              ^\n";
+        let more = "[123456.000000] current_tracer: error: line 2, column 4: this is no text; nothing of the text took \
+             effect\n  Command: bb \n              ^\n";
         assert_eq!(log.to_string(), std::format!("{text}{more}"));
         log.clear();
         assert_eq!(log.to_string(), "");

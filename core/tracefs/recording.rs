@@ -17,14 +17,20 @@ use super::TraceOption;
 use super::tracing::{
     Buffers, CpuStats, Shown, SnapshotAct, TextPlace, TraceText, Tracer, Tracing, TracingError,
 };
+use crate::addr::{FuncAddr, RetAddr, StackKey};
 use crate::engine::Error;
 use crate::quiesce::MAX_CPUS;
 use crate::ring::{Buffer, Mode, Ring};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::task::TaskTrace;
 use crate::text::{CpuState, Options, Printer, Resolve, function_line, trace_header};
 use crate::trace::{Part, Reading, Trace};
-use crate::wire::MAX_DATA;
+use crate::wire::text_len;
 use crate::wire::tree::Key;
+
+mod snapshot;
+
+use snapshot::{Late, Spares};
 
 bitflags::bitflags! {
     /// What is recorded of a call beside its times.
@@ -89,12 +95,33 @@ pub trait Recorder: Sync {
     /// Chooses what is recorded of calls.
     fn set_recorded(&self, recorded: Recorded);
 
-    /// Records a mark on this CPU, as [`TEXT_MARK`]. Whether it was.
-    fn mark(&self, data: &[u64]) -> bool;
+    /// Records a text on this CPU: its [`pieces`](crate::wire::pieces), with no other task in between. Whether all were taken.
+    fn mark(&self, text: &[u8]) -> bool;
+
+    /// Records who calls a function that is being entered, on this CPU, as [`STACK_MARK`](crate::wire::STACK_MARK). Any context, with
+    /// preemption off.
+    fn stack(&self, entered: &Entered);
 }
 
-/// The number of marks whose data is text.
-pub const TEXT_MARK: u32 = 0;
+/// Bytes of a text that no other task comes in between.
+const MARKED_AT_ONCE: usize = 4096;
+
+/// A function that is being entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    /// The function.
+    pub func: FuncAddr,
+    /// Where it returns to; perhaps the return hooker.
+    pub parent_ip: RetAddr,
+    /// The key of its shadow frame, if it has one.
+    pub key: StackKey,
+    /// The task that enters it.
+    pub task: Option<&'static TaskTrace>,
+    /// The stack pointer.
+    pub sp: usize,
+    /// The frame pointer, which is its caller's.
+    pub fp: usize,
+}
 
 /// Memory for one reader: a part and a state for each CPU. The parts are idle.
 #[derive(Debug)]
@@ -157,7 +184,6 @@ struct State {
     stamp: u64,
     /// Records that were there when the kept reading began, and how many had been written.
     counted: [u64; 2],
-    snapshot: [Option<&'static Buffer>; MAX_CPUS],
 }
 
 /// See the module. Kept in a `static`.
@@ -166,6 +192,7 @@ pub struct RingTracing {
     recorder: &'static dyn Recorder,
     on: AtomicBool,
     cpumask: AtomicU64,
+    spares: Spares,
     state: Mutex<State>,
 }
 
@@ -183,6 +210,7 @@ impl RingTracing {
             recorder,
             on: AtomicBool::new(true),
             cpumask: AtomicU64::new(u64::MAX),
+            spares: Spares::new(),
             state: Mutex::new(State {
                 tracer: Tracer::Nop,
                 shown: SHOWN,
@@ -192,7 +220,6 @@ impl RingTracing {
                 kept: None,
                 stamp: 0,
                 counted: [0; 2],
-                snapshot: [None; MAX_CPUS],
             }),
         }
     }
@@ -224,6 +251,11 @@ impl RingTracing {
         Ok(buffer)
     }
 
+    /// Records who calls a function. Any context, with preemption off.
+    pub(super) fn record_stack(&self, entered: &Entered) {
+        self.recorder.stack(entered);
+    }
+
     /// Makes the rings what `on` and the mask say. Who changes those comes here afterwards, in any context, so the last one sees all.
     fn settle(&self) {
         loop {
@@ -252,17 +284,17 @@ impl RingTracing {
         self.recorder.ring(cpu)?.buffer()
     }
 
-    fn buffer_of(&self, state: &State, buffers: Buffers, cpu: usize) -> Option<&'static Buffer> {
+    fn buffer_of(&self, buffers: Buffers, cpu: usize) -> Option<&'static Buffer> {
         match buffers {
             Buffers::Live => self.live(cpu),
-            Buffers::Snapshot => state.snapshot.get(cpu).copied().flatten(),
+            Buffers::Snapshot => self.spares.get(cpu),
         }
     }
 
     /// Begins a reading: counts what is there, and lets the parts read it.
     fn begin_text(&self, state: &mut State, text: TraceText) -> Result<(), TracingError> {
         let cpus = self.scope(text.cpu)?;
-        if text.buffers == Buffers::Snapshot && !state.has_snapshot() {
+        if text.buffers == Buffers::Snapshot && !self.spares.are_any() {
             return Err(TracingError::NoSnapshot);
         }
         state.kept = None;
@@ -272,7 +304,7 @@ impl RingTracing {
         memory.text.stop(None);
         memory.text.print_anew();
         for cpu in cpus {
-            let Some(buffer) = self.buffer_of(state, text.buffers, cpu) else { continue };
+            let Some(buffer) = self.buffer_of(text.buffers, cpu) else { continue };
             if let Ok(figures) = buffer.figures(memory.page) {
                 state.counted[0] += figures.entries;
                 state.counted[1] += figures.entries + figures.overwritten + figures.read;
@@ -324,34 +356,13 @@ impl RingTracing {
         }
     }
 
-    /// Swaps what is recorded into with what is set aside.
-    fn take_snapshot(&self, state: &mut State, cpus: core::ops::Range<usize>) -> Result<(), TracingError> {
-        for cpu in 0..self.cpus() {
-            let Some(live) = self.live(cpu) else { continue };
-            let spare = state.snapshot.get(cpu).copied().flatten();
-            if spare.is_none_or(|spare| spare.len() != live.len()) {
-                let new = self.new_buffer(state, cpu, kib(live))?;
-                if let Some(place) = state.snapshot.get_mut(cpu) {
-                    *place = Some(new);
-                }
-                if let Some(spare) = spare {
-                    self.host.give_back(spare);
-                }
+    /// Lets pipes that have begun go on in the buffers that are recorded into.
+    fn follow(&self, pipes: &mut [Part<'static>]) {
+        for (cpu, part) in pipes.iter_mut().enumerate() {
+            if let Some(buffer) = self.live(cpu).filter(|_| !part.is_idle()) {
+                part.follow(buffer);
             }
         }
-        for cpu in cpus {
-            let (Some(ring), Some(Some(spare))) = (self.recorder.ring(cpu), state.snapshot.get(cpu).copied())
-            else {
-                continue;
-            };
-            spare.reset();
-            spare.set_mode(state.mode());
-            let old = ring.swap(Some(spare)).map_err(|_| TracingError::Busy)?;
-            if let Some(place) = state.snapshot.get_mut(cpu) {
-                *place = old;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -373,11 +384,7 @@ impl State {
         if self.overwrites { Mode::Overwrite } else { Mode::StopWhenFull }
     }
 
-    fn has_snapshot(&self) -> bool {
-        self.snapshot.iter().any(Option::is_some)
-    }
-
-    /// The buffers of some CPUs are going to be others: nobody reads the old ones from here on.
+    /// What some CPUs have recorded is forgotten, and what readers have read of it.
     fn forget(&mut self, cpu: Option<usize>) {
         self.kept = None;
         if let Some(memory) = &mut self.memory {
@@ -469,7 +476,8 @@ impl Tracing for RingTracing {
             TraceOption::Overwrite => {
                 state.overwrites = on;
                 let mode = state.mode();
-                (0..self.cpus()).filter_map(|cpu| self.live(cpu)).for_each(|buffer| buffer.set_mode(mode));
+                let buffers = |cpu| [self.live(cpu), self.spares.get(cpu)].into_iter().flatten();
+                (0..self.cpus()).flat_map(buffers).for_each(|buffer| buffer.set_mode(mode));
             }
             TraceOption::Markers => state.marks = on,
             option => {
@@ -488,6 +496,7 @@ impl Tracing for RingTracing {
         out: &mut dyn fmt::Write,
     ) -> Result<Shown, TracingError> {
         self.scope(text.cpu)?;
+        let _late = Late(self);
         let mut state = self.state.lock();
         let mut kept = Kept { text, place: *place };
         if *place == TextPlace::START || state.kept != Some(kept) {
@@ -515,6 +524,7 @@ impl Tracing for RingTracing {
 
     fn next_piped(&self, cpu: Option<usize>, out: &mut dyn fmt::Write) -> Result<Shown, TracingError> {
         let cpus = self.scope(cpu)?;
+        let _late = Late(self);
         let mut state = self.state.lock();
         let State { tracer, shown, memory: Some(memory), .. } = &mut *state else {
             return Err(TracingError::NotSupported);
@@ -526,6 +536,7 @@ impl Tracing for RingTracing {
                 part.start(buffer, Reading::Consume).map_err(|_| TracingError::Busy)?;
             }
         }
+        self.follow(memory.pipe.parts);
         let (parts, printed) = memory.pipe.scope(cpu);
         Ok(self.write_event((*tracer, *shown), parts, printed, out).unwrap_or(Shown::Text))
     }
@@ -543,29 +554,7 @@ impl Tracing for RingTracing {
     }
 
     fn set_buffer_kb(&self, cpu: Option<usize>, kb: u64) -> Result<(), TracingError> {
-        let cpus = self.scope(cpu)?;
-        let mut state = self.state.lock();
-        let mut new = [None; MAX_CPUS];
-        for cpu in cpus.clone() {
-            match (self.new_buffer(&state, cpu, kb), new.get_mut(cpu)) {
-                (Ok(buffer), Some(place)) => *place = Some(buffer),
-                (Ok(_), None) => {}
-                (Err(error), _) => {
-                    new.iter().flatten().for_each(|buffer| self.host.give_back(buffer));
-                    return Err(error);
-                }
-            }
-        }
-        state.forget(cpu);
-        for (cpu, buffer) in new.into_iter().enumerate() {
-            let (Some(ring), Some(buffer)) = (self.recorder.ring(cpu), buffer) else { continue };
-            match ring.swap(Some(buffer)) {
-                Ok(Some(old)) => self.host.give_back(old),
-                Ok(None) => {}
-                Err(_) => return Err(TracingError::Busy),
-            }
-        }
-        Ok(())
+        self.resize(cpu, kb)
     }
 
     fn stats(&self, cpu: usize) -> Result<CpuStats, TracingError> {
@@ -588,44 +577,27 @@ impl Tracing for RingTracing {
     }
 
     fn has_snapshot(&self) -> bool {
-        self.state.lock().has_snapshot()
+        self.spares.are_any()
     }
 
     fn snapshot(&self, act: SnapshotAct, cpu: Option<usize>) -> Result<(), TracingError> {
-        let cpus = self.scope(cpu)?;
-        let mut state = self.state.lock();
-        match act {
-            SnapshotAct::Take => {
-                state.forget(cpu);
-                self.take_snapshot(&mut state, cpus)
-            }
-            SnapshotAct::Clear => {
-                state.kept = None;
-                cpus.filter_map(|cpu| *state.snapshot.get(cpu)?).for_each(Buffer::reset);
-                Ok(())
-            }
-            SnapshotAct::Free if cpu.is_some() => Err(TracingError::NotSupported),
-            SnapshotAct::Free => {
-                state.forget(None);
-                let gone = core::mem::replace(&mut state.snapshot, [None; MAX_CPUS]);
-                gone.into_iter().flatten().for_each(|buffer| self.host.give_back(buffer));
-                Ok(())
-            }
-        }
+        self.snapshot_act(act, cpu)
     }
 
     fn mark(&self, text: &[u8]) -> Result<(), TracingError> {
         if !self.is_on() || !self.state.lock().marks {
             return Err(TracingError::Off);
         }
-        let mut words = [0; MAX_DATA];
-        for (word, bytes) in words.iter_mut().zip(text.chunks(8)) {
-            let mut all = [0; 8];
-            all.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-            *word = u64::from_le_bytes(all);
+        let mut rest = text;
+        while !rest.is_empty() {
+            // Preemption is off for so long.
+            let (part, behind) = rest.split_at(text_len(rest, MARKED_AT_ONCE));
+            if !self.recorder.mark(part) {
+                return Err(TracingError::Off);
+            }
+            rest = behind;
         }
-        let len = text.len().div_ceil(8).min(MAX_DATA);
-        if self.recorder.mark(words.get(..len).unwrap_or(&[])) { Ok(()) } else { Err(TracingError::Off) }
+        Ok(())
     }
 
     fn tasks(&self, each: &mut dyn FnMut(u32, &str)) {

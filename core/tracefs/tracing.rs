@@ -267,7 +267,7 @@ pub trait Tracing: Sync {
     /// [`TracingError::NoSuchCpu`], [`TracingError::NotSupported`], [`TracingError::NoMemory`], [`TracingError::Busy`].
     fn snapshot(&self, act: SnapshotAct, cpu: Option<usize>) -> Result<(), TracingError>;
 
-    /// Records a text of a person's own, one line without its end; never empty. What is too long for a record is cut.
+    /// Records a text of a person's own, one line without its end; never empty. What is too long for one record takes several.
     ///
     /// # Errors
     /// [`TracingError::Off`], [`TracingError::NotSupported`].

@@ -9,7 +9,7 @@
 //! What was lost takes no line with it: a call whose children are lost is a leaf, and children without a parent stand alone. A call
 //! that was entered before the last batch of lines was given has its exit only: its opening could not be shown then.
 
-use super::{Call, Entry, Hit, MAX_DATA, Mark, Record, Who};
+use super::{Call, Entry, Hit, MAX_DATA, MAX_TEXT_WORDS, Mark, Record, STACK_MARK, TEXT_MARK, Who};
 use crate::text::{Event, Kind, Retval, Task};
 
 /// Where in a [`Tree`]'s words the arguments of a call stand, or the data of a mark.
@@ -93,7 +93,8 @@ impl Line {
         extra: &[u64],
         room: &'r mut ExtraRoom,
     ) -> [Option<Event<'r>>; 2] {
-        let (args, data) = room.fill(extra);
+        let is_text = matches!(self, Self::Mark(mark) if mark.id == TEXT_MARK);
+        let (args, data) = if is_text { (&[][..], room.fill_with_text(extra)) } else { room.fill(extra) };
         let begin = |who: Who, func, depth, time, ret_addr: Option<u64>| {
             let ret_addr = ret_addr.map(|addr| addr as usize);
             let kind = Kind::Entry { func: key.addr(func), depth, ret_addr, args };
@@ -118,6 +119,9 @@ impl Line {
             }
             Self::Leaf(call) => [enter(call), end(call)],
             Self::Exit(call) => [end(call), None],
+            Self::Mark(mark) if mark.id == STACK_MARK => {
+                [other(mark.time, mark.who.task, Kind::Stack { addrs: args, cut: mark.cut }), None]
+            }
             Self::Mark(mark) => {
                 [other(mark.time, mark.who.task, Kind::Comment { event: mark.id, data }), None]
             }
@@ -136,14 +140,14 @@ impl Line {
 #[derive(Clone, Copy, Debug)]
 pub struct ExtraRoom {
     words: [usize; MAX_DATA],
-    bytes: [u8; MAX_DATA * 8],
+    bytes: [u8; MAX_TEXT_WORDS * 8],
 }
 
 impl ExtraRoom {
     /// Empty room.
-    pub const NEW: Self = Self { words: [0; MAX_DATA], bytes: [0; MAX_DATA * 8] };
+    pub const NEW: Self = Self { words: [0; MAX_DATA], bytes: [0; MAX_TEXT_WORDS * 8] };
 
-    /// The words, and their bytes: text ends before its first zero.
+    /// The words, and their bytes up to the first zero.
     fn fill(&mut self, extra: &[u64]) -> (&[usize], &[u8]) {
         let len = extra.len().min(MAX_DATA);
         for (index, &word) in extra.iter().take(len).enumerate() {
@@ -153,6 +157,16 @@ impl ExtraRoom {
         let bytes = &self.bytes[..len * 8];
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         (&self.words[..len], &bytes[..end])
+    }
+
+    /// The bytes of a text: each of its pieces has zeros behind it.
+    fn fill_with_text(&mut self, extra: &[u64]) -> &[u8] {
+        let bytes = extra.iter().flat_map(|word| word.to_le_bytes()).filter(|byte| *byte != 0);
+        let mut len = 0;
+        for (to, byte) in self.bytes.iter_mut().zip(bytes) {
+            (*to, len) = (byte, len + 1);
+        }
+        &self.bytes[..len]
     }
 }
 
@@ -229,9 +243,10 @@ impl<'m> Tree<'m> {
         self.len
     }
 
-    /// If there is no room for another record.
+    /// If there is no room for another record: its node, or all words that it may have, if there ever is room for these.
     pub fn is_full(&self) -> bool {
-        self.len == self.nodes.len()
+        let words = self.words.len();
+        self.len == self.nodes.len() || words >= MAX_DATA && words - self.words_used < MAX_DATA
     }
 
     /// If there are no records.
@@ -239,11 +254,34 @@ impl<'m> Tree<'m> {
         self.len == 0
     }
 
+    /// Puts the next piece of a text behind the last, if nothing stands between them. Whether it did.
+    fn join(&mut self, piece: &Mark<'_>) -> bool {
+        let Some(node) = self.len.checked_sub(1).and_then(|last| self.nodes.get_mut(last)) else {
+            return false;
+        };
+        let What::Mark(mark) = &mut node.what else { return false };
+        let (at, len) = (node.extra.at as usize, node.extra.len as usize);
+        let words = self.words_used..self.words_used + piece.data.len();
+        if (mark.id, piece.id, mark.who, mark.cut) != (TEXT_MARK, TEXT_MARK, piece.who, true)
+            || at + len != words.start
+            || len + words.len() > MAX_TEXT_WORDS
+        {
+            return false;
+        }
+        let Some(room) = self.words.get_mut(words.clone()) else { return false };
+        room.copy_from_slice(piece.data);
+        self.words_used = words.end;
+        node.extra.len += piece.data.len() as u32;
+        mark.cut = piece.cut;
+        true
+    }
+
     /// Adds the next record. Those of unknown kinds are left out. Entries, of calls that have not returned, come last.
     pub fn push(&mut self, record: &Record<'_>) -> Result<(), Full> {
         let (what, words): (_, &[u64]) = match *record {
             Record::Call(call) => (What::Call(Call { args: &[], ..call }), call.args),
             Record::Entry(entry) => (What::Open(Entry { args: &[], ..entry }), entry.args),
+            Record::Mark(mark) if self.join(&mark) => return Ok(()),
             Record::Mark(mark) => (What::Mark(Mark { data: &[], ..mark }), mark.data),
             Record::Hit(hit) => (What::Hit(hit), &[]),
             Record::Unknown(_) => return Ok(()),

@@ -7,13 +7,14 @@ mod edit;
 mod words;
 
 use alloc::{borrow::ToOwned, format, string::String, vec, vec::Vec};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use fgraph::tracefs::{FsError, Open, Tracefs};
 
 use crate::{
     console::{print, println},
-    machine::{self, Exit},
-    tracefs,
+    machine::Exit,
+    sched, tracefs,
     tracing::{self, Named},
     workload,
 };
@@ -24,9 +25,9 @@ const PROMPT: &str = "fgraph# ";
 
 const HELP: &str = "\
 ls [DIRECTORY]          the tracer's files
-cat FILE...             what files say; trace_pipe until a key is pressed, or nothing is left
+cat FILE...             what files say; trace_pipe waits for more, until ^C
 echo WORDS > FILE       writes a file; >> adds to what it has
-run WORKLOAD [N]        makes the kernel work, N times: unpack
+run WORKLOAD [N] [&]    makes the kernel work, N times: unpack; & waits for nothing
 help                    this text
 exit                    powers off
 README says what each file is for. Words are quoted as in sh.";
@@ -78,7 +79,7 @@ pub fn run() -> Exit {
         if command.words.first().is_some_and(|word| word == "exit") {
             return Exit::Success;
         }
-        match carry_out(&fs, &command) {
+        match carry_out(&fs, &command, &mut editor) {
             Ok(()) => {}
             Err(Trouble::File(path, error)) => {
                 println!("{path}: {error}");
@@ -91,8 +92,11 @@ pub fn run() -> Exit {
     }
 }
 
-fn carry_out(fs: &Tracefs<'_>, command: &Command) -> Done {
+fn carry_out(fs: &Tracefs<'_>, command: &Command, editor: &mut Editor) -> Done {
     let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
+    if command.in_background && words.first() != Some(&"run") {
+        return Err(Trouble::Other("only `run` can be left alone by &".to_owned()));
+    }
     let output = match words.as_slice() {
         ["echo", words @ ..] => {
             let text = words.join(" ") + "\n";
@@ -106,11 +110,11 @@ fn carry_out(fs: &Tracefs<'_>, command: &Command) -> Done {
         ["ls", path] => list(fs, path),
         ["cat", paths @ ..] if !paths.is_empty() => {
             let to = command.target.as_ref();
-            return paths.iter().try_for_each(|path| cat(fs, path, to));
+            return paths.iter().try_for_each(|path| cat(fs, path, to, editor));
         }
-        ["run", workload] => run_workload(workload, 1),
+        ["run", workload] => run_workload(workload, 1, command.in_background),
         ["run", workload, times] => match times.parse() {
-            Ok(times) => run_workload(workload, times),
+            Ok(times) => run_workload(workload, times, command.in_background),
             Err(_) => Err(Trouble::Other(format!("{times} is no number"))),
         },
         ["help"] => Ok(HELP.to_owned() + "\n"),
@@ -157,39 +161,67 @@ fn list(fs: &Tracefs<'_>, path: &str) -> Result<String, Trouble> {
     }
 }
 
-/// Shows a file, or writes it to another.
-fn cat(fs: &Tracefs<'_>, path: &str, to: Option<&Target>) -> Done {
+/// Shows a file, or writes it to another. A pipe has no end: it is shown until ^C.
+fn cat(fs: &Tracefs<'_>, path: &str, to: Option<&Target>, editor: &mut Editor) -> Done {
     let trouble = |error| Trouble::File(path.to_owned(), error);
     let mut reading = fs.open(path).map_err(trouble)?;
     let (mut bytes, mut all) = (vec![0; 1024], Vec::new());
-    // What is typed meanwhile belongs to the next line, but here.
-    let ends_at_key = path.ends_with("trace_pipe");
+    let is_pipe = path.ends_with("trace_pipe");
     loop {
         let got = fs.read(&mut reading, &mut bytes).map_err(trouble)?;
         let part = bytes.get(..got).unwrap_or(&[]);
-        if got == 0 || ends_at_key && machine::console_read().is_some() {
-            break;
-        }
         match to {
             Some(_) => all.extend_from_slice(part),
             // A piece may end in the middle of a character, which the console does not mind.
             None => crate::console::write_bytes(part),
         }
+        if is_pipe && editor.is_interrupted() || !is_pipe && got == 0 {
+            break;
+        }
+        if got == 0 {
+            sched::sleep_ms(1);
+        }
     }
     to.map_or(Ok(()), |target| write(fs, target, &all))
 }
 
-fn run_workload(name: &str, times: u32) -> Result<String, Trouble> {
+/// Whether a workload runs. It is one for all: its tasks meet in queues that are there once.
+static RUNS: AtomicBool = AtomicBool::new(false);
+
+fn run_workload(name: &str, times: u32, in_background: bool) -> Result<String, Trouble> {
     if name != "unpack" {
         return Err(Trouble::Other(format!("{name}: no such workload; there is `unpack`")));
     }
+    if RUNS.swap(true, Ordering::Acquire) {
+        return Err(Trouble::Other("a workload runs already".to_owned()));
+    }
+    if in_background {
+        sched::spawn_with("work", work_alone, times as usize);
+        return Ok(String::new());
+    }
+    let done = work(times);
+    RUNS.store(false, Ordering::Release);
+    done.map_err(Trouble::Other)
+}
+
+/// Works as often as that; what came of it the last time.
+fn work(times: u32) -> Result<String, String> {
     let mut text = String::new();
     for _ in 0..times {
         let report = workload::run();
         if let Some(trouble) = &report.trouble {
-            return Err(Trouble::Other(format!("the workload failed: {trouble}")));
+            return Err(format!("the workload failed: {trouble}"));
         }
         text = format!("{report}\n");
     }
     Ok(text)
+}
+
+/// Works in a task of its own, and speaks of trouble only.
+fn work_alone(times: usize) {
+    let done = work(times as u32);
+    RUNS.store(false, Ordering::Release);
+    if let Err(trouble) = done {
+        println!("{trouble}");
+    }
 }

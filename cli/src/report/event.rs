@@ -117,6 +117,13 @@ pub enum What {
         /// What was recorded with it.
         data: Box<[u64]>,
     },
+    /// Who called a function.
+    Stack {
+        /// The function, where it was called, where that was called, and so on.
+        addrs: Box<[u64]>,
+        /// Whether there were more.
+        cut: bool,
+    },
     /// Text between calls.
     Note(Box<str>),
     /// So many records are missing here; 0 if nobody knows.

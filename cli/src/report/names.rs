@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use fgraph::symbols::Demangled;
 use fgraph::text::{COMM_LEN, Task};
+use fgraph::wire::TEXT_MARK;
 
 use super::event::{Caller, Func, Thread};
 use crate::image::Image;
@@ -160,11 +161,28 @@ impl Names {
 
     /// What a mark says.
     pub fn mark(&self, id: u32, data: &[u64]) -> String {
+        if id == TEXT_MARK && !self.marks.contains_key(&id) {
+            // Each piece of a text has zeros behind it.
+            let bytes = data.iter().flat_map(|word| word.to_le_bytes()).filter(|byte| *byte != 0);
+            return String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned();
+        }
         let mut text = self.marks.get(&id).map_or_else(|| format!("mark {id}"), |name| name.to_string());
         for (i, word) in data.iter().enumerate() {
             text += &format!("{}{word:#x}", if i == 0 { ": " } else { " " });
         }
         text
+    }
+
+    /// The function that an address of code lies in, or the address.
+    pub fn code(&self, addr: u64) -> String {
+        self.at(addr).map_or_else(|| format!("{addr:#x}"), |(function, _)| function.name.to_string())
+    }
+
+    /// A stack in one line: the function, and behind it who called it.
+    pub fn stack(&self, addrs: &[u64], cut: bool) -> String {
+        let mut parts: Vec<String> = addrs.iter().map(|addr| self.code(*addr)).collect();
+        parts.extend(cut.then(|| "...".into()));
+        parts.join(" <- ")
     }
 
     /// Makes [`caller`](Self::caller) find functions by their addresses.

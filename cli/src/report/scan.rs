@@ -83,11 +83,29 @@ pub(super) fn call_of(record: &Record<'_>, names: &mut Names) -> Option<(u32, Ca
 /// they are openings.
 pub(super) fn items(words: &[u64], from: u64, names: &mut Names) -> Vec<Item> {
     let Ok((_, records)) = wire::page(words) else { return Vec::new() };
-    let mut items = Vec::new();
+    let mut items: Vec<Item> = Vec::new();
+    // Whether the last item is a text that goes on.
+    let mut goes_on = false;
     for record in records.flatten() {
+        let continued = std::mem::take(&mut goes_on);
         match record {
             Record::Entry(_) => {}
+            Record::Mark(mark) if mark.id == wire::STACK_MARK => {
+                let what = What::Stack { addrs: mark.data.into(), cut: mark.cut };
+                items.push(Item { task: mark.who.task, time: mark.time, what, opens_here: false });
+            }
             Record::Mark(mark) => {
+                let is_text = mark.id == wire::TEXT_MARK;
+                goes_on = is_text && mark.cut;
+                if let Some(Item { task, what: What::Mark { id: wire::TEXT_MARK, data }, .. }) =
+                    items.last_mut()
+                    && continued
+                    && is_text
+                    && *task == mark.who.task
+                {
+                    *data = [data, mark.data].concat().into();
+                    continue;
+                }
                 let what = What::Mark { id: mark.id, data: mark.data.into() };
                 items.push(Item { task: mark.who.task, time: mark.time, what, opens_here: false });
             }

@@ -3,8 +3,8 @@
 use std::string::String;
 use std::vec::Vec;
 
-use super::super::recording::tests::World as RecordingWorld;
-use super::super::tracing::Tracing;
+use super::super::recording::tests::{World as RecordingWorld, lend};
+use super::super::tracing::{Buffers, SnapshotAct, TraceText, Tracing};
 use super::*;
 use crate::addr::{FuncAddr, RetAddr};
 use crate::engine::image::{Image, Target, for_both_machines};
@@ -82,6 +82,32 @@ impl<T: Target> Files<T> {
                 got => all.extend_from_slice(&bytes[..got]),
             }
         }
+    }
+
+    fn commands(&self) -> String {
+        let (mut place, mut text) = (TextPlace::START, String::new());
+        while self.functions.next_command(&mut place, &mut text) == Shown::Text {}
+        text
+    }
+
+    /// The function with this index is called, from 0x2000.
+    fn enter(&self, index: usize) {
+        let task: &'static TaskTrace = keep(TaskTrace::new());
+        let sp = keep_all(vec![0usize; 64]).as_mut_ptr().expose_provenance() + 256;
+        let ip = self.funcs[index - 1];
+        let (_, site) = self.engine.location(ip.get()).expect("a site");
+        // SAFETY: words that live for ever.
+        let mut fregs = unsafe { T::Regs::entry(ip, sp, 0x2000, task) };
+        self.engine.entry(site, ip, &mut fregs, RetAddr::new(0x3000));
+    }
+
+    /// How many stacks of a function's are in some buffers.
+    fn stacks(&self, buffers: Buffers, index: usize) -> usize {
+        let (mut place, mut text) = (TextPlace::START, String::new());
+        let what = TraceText { buffers, cpu: None };
+        while self.tracing.next_text(what, &mut place, &mut text) == Ok(Shown::Text) {}
+        text.matches(&std::format!(": <stack trace>\n => {:#x}\n => 0x2000\n", self.funcs[index - 1].get()))
+            .count()
     }
 
     fn listed(&self, set: &'static FuncSet) -> Vec<usize> {
@@ -194,26 +220,12 @@ fn the_profiler_follows_the_filter_files<T: Target>() {
 
 fn commands_switch_at_their_functions<T: Target>() {
     let files = files::<T>();
-    let commands = || {
-        let (mut place, mut text) = (TextPlace::START, String::new());
-        while files.functions.next_command(&mut place, &mut text) == Shown::Text {}
-        text
-    };
-    let task: &'static TaskTrace = keep(TaskTrace::new());
-    let sp = keep_all(vec![0usize; 64]).as_mut_ptr().expose_provenance() + 256;
-    let enter = |index: usize| {
-        let ip = files.funcs[index - 1];
-        let (_, site) = files.engine.location(ip.get()).expect("a site");
-        // SAFETY: words that live for ever.
-        let mut fregs = unsafe { T::Regs::entry(ip, sp, 0x2000, task) };
-        files.engine.entry(site, ip, &mut fregs, RetAddr::new(0x3000));
+    let commands = || files.commands();
+    let enter = |index| {
+        files.enter(index);
         files.tracing.is_on()
     };
-    for (text, column, cause) in [
-        ("1:stacktrace", 2, Cause::NoSuchCommand),
-        ("1:traceoff 2", 11, Cause::Mixed),
-        ("!1:traceoff", 0, Cause::NoneThere),
-    ] {
+    for (text, column, cause) in [("1:dump", 2, Cause::NoSuchCommand), ("!1:traceoff", 0, Cause::NoneThere)] {
         assert_eq!(files.write(FilterFile::Filter, text), Err(Refused { column, cause }), "{text}");
         assert_eq!((commands(), files.engine.stats().patched), (String::new(), 0), "{text}");
     }
@@ -244,7 +256,95 @@ fn commands_switch_at_their_functions<T: Target>() {
     assert_eq!((commands(), files.engine.stats().patched), (String::new(), 0));
 }
 
+fn commands_record_stacks_and_take_snapshots<T: Target>() {
+    let files = files::<T>();
+    let stacks =
+        || [Buffers::Live, Buffers::Snapshot].map(|buffers| [1, 2].map(|f| files.stacks(buffers, f)));
+    // Without buffers nothing is set aside, and nothing is counted.
+    lend(files.tracing, 8);
+    assert!(!files.tracing.has_snapshot());
+    assert_eq!(files.write(FilterFile::Filter, "1:snapshot:1 1:stacktrace:2 2:stacktrace"), Ok(()));
+    assert!(files.tracing.has_snapshot());
+    files.enter(2);
+    assert_eq!(stacks(), [[0, 1], [0, 0]]);
+    files.enter(1);
+    assert_eq!(stacks(), [[0, 0], [1, 1]], "the stack is in the snapshot");
+    (0..3).for_each(|_| files.enter(1));
+    assert_eq!(stacks(), [[1, 0], [1, 1]], "a second stack, and no second snapshot");
+    let [one, two] = [files.funcs[0], files.funcs[1]].map(FuncAddr::get);
+    assert_eq!(
+        files.commands(),
+        std::format!(
+            "{one:#x}:snapshot:count=0\n{one:#x}:stacktrace:count=0\n{two:#x}:stacktrace:unlimited\n"
+        )
+    );
+    let write = |text: &str| files.functions.write_words(FilterFile::Filter, text, Mode::Append);
+    assert_eq!(write("!1:stacktrace 1:snapshot:7 1:traceoff"), Ok(()));
+    files.enter(1);
+    assert_eq!((files.tracing.is_on(), stacks()), (false, [[0, 0], [1, 0]]));
+    files.enter(1);
+    files.enter(2);
+    assert_eq!(stacks(), [[0, 0], [1, 0]], "nothing happens while nothing is recorded");
+    assert!(
+        files.commands().starts_with(&std::format!("{one:#x}:snapshot:count=6\n")),
+        "{}",
+        files.commands()
+    );
+    files.tracing.set_on(true);
+    files.tracing.snapshot(SnapshotAct::Free, None).expect("freed");
+    files.enter(2);
+    files.enter(1);
+    assert_eq!((files.tracing.has_snapshot(), files.stacks(Buffers::Live, 2)), (false, 1));
+    assert!(
+        files.commands().starts_with(&std::format!("{one:#x}:snapshot:count=6\n")),
+        "{}",
+        files.commands()
+    );
+    assert_eq!(write("!*:snapshot !*:traceoff !*:stacktrace"), Ok(()));
+    assert_eq!((files.commands(), files.engine.stats().patched), (String::new(), 0));
+}
+
+fn a_text_has_functions_and_commands<T: Target>() {
+    let files = files::<T>();
+    let names: Vec<String> = files.funcs.iter().map(|func| std::format!("{:#x}", func.get())).collect();
+    lend(files.tracing, 8);
+    let functions = || files.read(FilterFile::Filter);
+    assert_eq!(files.write(FilterFile::Filter, "1 2:traceoff:3\n3\n4:stacktrace\n"), Ok(()));
+    let commands = std::format!("{}:traceoff:count=3\n{}:stacktrace:unlimited\n", names[1], names[3]);
+    assert_eq!((functions().as_str(), files.commands()), ("1\n3\n", commands.clone()));
+    // A later line that is wrong keeps the lines before it from taking effect, functions and commands.
+    for (text, column) in [
+        ("2\n5:traceoff\n4 99\n", 15),
+        ("2\n5:traceoff\n99:traceoff\n", 13),
+        ("2\n5:traceoff\n!1:traceoff\n", 13),
+        ("2\n5:traceoff\n4:frobnicate:1\n", 15),
+        ("5:snapshot 5: 2\n", 13),
+    ] {
+        for mode in [Mode::Replace, Mode::Append] {
+            let refused = files.functions.write_words(FilterFile::Filter, text, mode).expect_err("wrong");
+            assert_eq!((refused.column, refused.cause.keeps_all()), (column, true), "{text:?}: {refused}");
+            assert_eq!((functions().as_str(), files.commands()), ("1\n3\n", commands.clone()), "{text:?}");
+        }
+    }
+    assert!(!files.tracing.has_snapshot());
+    let append = |text| files.functions.write_words(FilterFile::Filter, text, Mode::Append);
+    assert_eq!(append("!1\n!2:traceoff\n5"), Ok(()));
+    let commands = std::format!("{}:stacktrace:unlimited\n", names[3]);
+    assert_eq!((functions().as_str(), files.commands()), ("3\n5\n", commands));
+    // Commands alone leave functions as they are, but a file that is truncated has none then, which is everything.
+    assert_eq!(append("!4:stacktrace 1:traceon"), Ok(()));
+    assert_eq!(functions(), "3\n5\n");
+    assert_eq!(files.write(FilterFile::Filter, "2:traceon"), Ok(()));
+    assert_eq!(functions(), "#### all functions enabled ####\n");
+    let commands = std::format!("{}:traceon:unlimited\n{}:traceon:unlimited\n", names[0], names[1]);
+    assert_eq!(files.commands(), commands);
+    // What is no command's file takes none.
+    assert!(files.write(FilterFile::Notrace, "1 2:traceoff").is_err());
+}
+
 for_both_machines! {
+    a_text_has_functions_and_commands
+    commands_record_stacks_and_take_snapshots
     commands_switch_at_their_functions
     sets_of_the_graph_reach_the_limits
     a_tracer_that_comes_has_what_the_filter_files_say

@@ -8,7 +8,7 @@ use crate::ring::Brief;
 use crate::testing::{keep, keep_all, storm};
 use crate::text::{NoNames, Task};
 use crate::wire::tree::Node;
-use crate::wire::{Hit, Mark, Record, Who};
+use crate::wire::{Hit, MAX_DATA, MAX_TEXT_WORDS, Mark, Record, STACK_MARK, TEXT_MARK, Who, pieces};
 use std::string::String;
 use std::sync::Mutex as StdMutex;
 use std::vec::Vec;
@@ -88,9 +88,15 @@ impl Recorder for World {
     fn set_recorded(&self, recorded: Recorded) {
         *self.recorded.lock().expect("recorded") = recorded;
     }
-    fn mark(&self, data: &[u64]) -> bool {
+    fn mark(&self, text: &[u8]) -> bool {
         let time = self.time.fetch_add(1, Ordering::Relaxed);
-        self.rings[0].record(&Record::Mark(Mark { id: TEXT_MARK, who: WHO, time, data, cut: false }))
+        pieces(text).all(|piece| self.rings[0].record(&Record::Mark(piece.mark(WHO, time))))
+    }
+    fn stack(&self, entered: &Entered) {
+        let time = self.time.fetch_add(1, Ordering::Relaxed);
+        let data = [entered.func.get() as u64, entered.parent_ip.get() as u64];
+        let mark = Mark { id: STACK_MARK, who: WHO, time, data: &data, cut: false };
+        assert!(self.rings[0].record(&Record::Mark(mark)));
     }
 }
 
@@ -125,11 +131,21 @@ fn reader(nodes: usize) -> ReaderMemory {
 }
 
 fn kernel(nodes: usize) -> (&'static World, Tracefs<'static>) {
+    let (world, _, fs) = kernel_and_tracing(nodes);
+    (world, fs)
+}
+
+fn kernel_and_tracing(nodes: usize) -> (&'static World, &'static RingTracing, Tracefs<'static>) {
     let world = World::new();
     let tracing: &RingTracing = keep(RingTracing::new(world, world));
+    lend(tracing, nodes);
+    (world, tracing, Tracefs::new(tracing, keep(Mock::new())))
+}
+
+/// Gives each CPU a buffer of 2 KiB.
+pub(in crate::tracefs) fn lend(tracing: &RingTracing, nodes: usize) {
     let memory = TracingMemory { text: reader(nodes), pipe: reader(nodes), page: keep_all(vec![0; 64]) };
     tracing.begin(memory, 2).expect("there is memory");
-    (world, Tracefs::new(tracing, keep(Mock::new())))
 }
 
 fn cat_by(fs: &Tracefs<'_>, path: &str, piece: usize) -> String {
@@ -154,6 +170,8 @@ fn echo(fs: &Tracefs<'_>, text: &str, path: &str) -> Result<usize, FsError> {
 fn lines(text: &str) -> usize {
     text.lines().filter(|line| !line.starts_with('#')).count()
 }
+
+mod snapshots;
 
 #[test]
 fn a_trace_stays_and_a_pipe_consumes() {
@@ -222,6 +240,50 @@ fn what_was_recorded_goes_with_its_tracer_and_by_a_write() {
     echo(&fs, "nop", "current_tracer").expect("none");
     assert_eq!(lines(&cat(&fs, "trace")), 0);
     assert!(cat(&fs, "trace").starts_with("# tracer: nop\n"));
+}
+
+#[test]
+fn a_mark_has_any_length_and_nothing_of_it_is_lost() {
+    storm(60, 4, |random| {
+        let (_, tracing, fs) = kernel_and_tracing(1 + random.below(9));
+        echo(&fs, "16", "buffer_size_kb").expect("a size");
+        let mut all = String::new();
+        for _ in 0..4 {
+            let len = *random.pick(&[1, 7, 8, 127, 128, 129, 500, 1023, 1024, 1025, 1500]);
+            let text: String = (0..).map(|_| *random.pick(&['a', 'é', '→', ' '])).take(len).collect();
+            all += &text;
+            tracing.mark(text.as_bytes()).expect("recorded");
+        }
+        if random.one_in(4) {
+            // More than is marked at once; alone, so that nothing is overwritten.
+            all = "→".repeat(3000);
+            echo(&fs, "", "trace").expect("cleared");
+            tracing.mark(all.as_bytes()).expect("recorded");
+        }
+        let text = cat(&fs, "trace");
+        let marks = text.lines().filter_map(|line| Some(line.split_once("tracing_mark_write: ")?.1));
+        assert_eq!(marks.clone().collect::<String>(), all);
+        assert!(marks.clone().all(|mark| mark.len() <= MAX_TEXT_WORDS * 8));
+    });
+    let (world, fs) = kernel(16);
+    let long = "x".repeat(300);
+    echo(&fs, &long, "trace_marker").expect("a mark");
+    assert!(cat(&fs, "trace").contains(&std::format!(" tracing_mark_write: {long}\n")), "in one line");
+    // An interrupt came between the pieces: they stand in lines of their own.
+    let mark = |data: &'static [u64], cut| Record::Mark(Mark { id: TEXT_MARK, who: WHO, time: 5, data, cut });
+    let other = Record::Hit(Hit { func: 1, who: WHO, time: 5, parent_ip: 2 });
+    const WORD: u64 = u64::from_le_bytes(*b"12345678");
+    for record in [mark(&[WORD; MAX_DATA], true), other, mark(&[WORD], false)] {
+        assert!(world.rings[1].record(&record));
+    }
+    let text = cat(&fs, "per_cpu/cpu1/trace");
+    assert_eq!(lines(&text), 3, "{text}");
+    assert!(
+        text.contains(&std::format!(": {}\n", "12345678".repeat(MAX_DATA))) && text.contains(": 12345678\n")
+    );
+    // A byte that ends texts is shown, and ends nothing.
+    echo(&fs, "a\0b", "trace_marker").expect("a mark");
+    assert!(cat(&fs, "trace").contains(": a?b\n"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A line that is being typed: echo, backspace, ^C, ^U, ^D, and the lines before by the arrow keys.
 
-use alloc::{string::String, vec::Vec};
+use alloc::{collections::VecDeque, string::String, vec::Vec};
 
 use crate::{
     console::{print, write_bytes},
@@ -29,21 +29,42 @@ pub struct Editor {
     history: Vec<Vec<u8>>,
     /// A line ended with a carriage return: a line feed behind it belongs to it.
     after_return: bool,
+    /// What was typed while a command ran.
+    ahead: VecDeque<u8>,
 }
 
-/// Waits for a byte.
-fn byte() -> u8 {
-    loop {
-        if let Some(byte) = machine::console_read() {
-            return byte;
-        }
-        sched::sleep_ms(1);
-    }
-}
+/// ^C
+const INTERRUPT: u8 = 0x03;
 
 impl Editor {
     pub const fn new() -> Self {
-        Self { line: Vec::new(), history: Vec::new(), after_return: false }
+        Self { line: Vec::new(), history: Vec::new(), after_return: false, ahead: VecDeque::new() }
+    }
+
+    /// Whether a command that runs is to end: ^C was typed. All else that was is for the next line.
+    pub fn is_interrupted(&mut self) -> bool {
+        while let Some(byte) = machine::console_read() {
+            if byte == INTERRUPT {
+                self.ahead.clear();
+                print!("^C\n");
+                return true;
+            }
+            // What does not fit a line would not be taken then either.
+            if self.ahead.len() < MAX_LINE {
+                self.ahead.push_back(byte);
+            }
+        }
+        false
+    }
+
+    /// Waits for a byte.
+    fn byte(&mut self) -> u8 {
+        loop {
+            if let Some(byte) = self.ahead.pop_front().or_else(machine::console_read) {
+                return byte;
+            }
+            sched::sleep_ms(1);
+        }
     }
 
     /// Reads a line; the prompt has been printed, and is printed again where the line is.
@@ -51,7 +72,7 @@ impl Editor {
         self.line.clear();
         let mut shown = self.history.len();
         loop {
-            let byte = byte();
+            let byte = self.byte();
             if core::mem::take(&mut self.after_return) && byte == b'\n' {
                 continue;
             }
@@ -62,7 +83,7 @@ impl Editor {
                     self.remember();
                     return Typed::Line(String::from_utf8_lossy(&self.line).into_owned());
                 }
-                0x03 => {
+                INTERRUPT => {
                     print!("^C\n");
                     return Typed::Interrupt;
                 }
@@ -111,10 +132,10 @@ impl Editor {
 
     /// The rest of a key of several bytes: up and down are known.
     fn arrow(&mut self, prompt: &str, shown: &mut usize) {
-        if byte() != b'[' {
+        if self.byte() != b'[' {
             return;
         }
-        match byte() {
+        match self.byte() {
             b'A' => *shown = shown.saturating_sub(1),
             b'B' => *shown = (*shown + 1).min(self.history.len()),
             _ => return,

@@ -1,5 +1,6 @@
 //! A line as words, quoted as in sh: blanks part words, unless they are quoted; `'` quotes everything up to the next, `"` everything but
-//! `\` and `"`, `\` one character; a `#` that begins a word begins a comment. `> FILE` and `>> FILE` say where the output goes.
+//! `\` and `"`, `\` one character; a `#` that begins a word begins a comment. `> FILE` and `>> FILE` say where the output goes, and a `&` at the
+//! end that nobody waits for it.
 
 use alloc::{string::String, vec::Vec};
 use core::{fmt, iter::Peekable, str::Chars};
@@ -10,6 +11,8 @@ pub struct Command {
     pub words: Vec<String>,
     /// Where its output goes, if not to the console.
     pub target: Option<Target>,
+    /// Nobody waits for it.
+    pub in_background: bool,
 }
 
 /// Where output goes.
@@ -44,7 +47,7 @@ impl fmt::Display for ParseError {
 /// Reads a line; `None` if there is nothing on it.
 pub fn parse(line: &str) -> Result<Option<Command>, ParseError> {
     let mut chars = line.chars().peekable();
-    let mut command = Command { words: Vec::new(), target: None };
+    let mut command = Command { words: Vec::new(), target: None, in_background: false };
     loop {
         while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
         match chars.peek() {
@@ -59,6 +62,12 @@ pub fn parse(line: &str) -> Result<Option<Command>, ParseError> {
                 }
                 command.target = Some(Target { path, appends });
             }
+            // What stands behind it would be another command.
+            Some('&') if !command.in_background => {
+                chars.next();
+                command.in_background = true;
+            }
+            Some(_) if command.in_background => return Err(ParseError::NotKnown('&')),
             Some(c @ ('|' | '<' | ';' | '&' | '$' | '`')) => return Err(ParseError::NotKnown(*c)),
             Some(_) => command.words.push(word(&mut chars)?),
         }

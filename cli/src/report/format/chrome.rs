@@ -42,7 +42,12 @@ struct Details {
     ret: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     caller: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stack: Vec<String>,
 }
+
+/// What a recorded stack is called; it stands in its arguments.
+pub(super) const STACK: &str = "stack trace";
 
 /// A number for a thread that no task has: idle tasks stand behind all others.
 pub(super) fn tid(thread: Thread) -> u64 {
@@ -118,6 +123,12 @@ impl<W: Write> Format for Chrome<W> {
             What::Mark { id, data } => {
                 text = names.mark(*id, data);
                 self.object(&Object { name: &text, cat: "mark", ph: "i", s: Some("t"), args: at_cpu, ..base })
+            }
+            What::Stack { addrs, cut } => {
+                let mut stack: Vec<String> = addrs.iter().map(|addr| names.code(*addr)).collect();
+                stack.extend(cut.then(|| "...".into()));
+                let args = Details { stack, ..at_cpu };
+                self.object(&Object { name: STACK, cat: "mark", ph: "i", s: Some("t"), args, ..base })
             }
             What::Note(note) => {
                 self.object(&Object { name: note, cat: "mark", ph: "i", s: Some("t"), args: at_cpu, ..base })

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::super::event::{Call, Event, Thread, What};
 use super::super::names::Names;
-use super::chrome::tid;
+use super::chrome::{STACK, tid};
 use super::{Format, Open};
 
 /// A message being written.
@@ -118,7 +118,21 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn instant(&mut self, time: u64, track: u64, name: &str) -> io::Result<()> {
+        self.instant_with(time, track, name, None)
+    }
+
+    fn instant_with(
+        &mut self,
+        time: u64,
+        track: u64,
+        name: &str,
+        annotation: Option<Message>,
+    ) -> io::Result<()> {
         let event = Message::default().number(9, INSTANT).number(11, track).bytes(23, name.as_bytes());
+        let event = match annotation {
+            Some(annotation) => event.message(4, annotation),
+            None => event,
+        };
         self.track_event(time, event, None)
     }
 }
@@ -149,6 +163,11 @@ impl<W: Write> Format for Perfetto<W> {
             }
             What::Hit { func, .. } => self.instant(event.time, track, names.function(*func)),
             What::Mark { id, data } => self.instant(event.time, track, &names.mark(*id, data)),
+            What::Stack { addrs, cut } => {
+                let stack = names.stack(addrs, *cut);
+                let stack = Message::default().bytes(10, b"stack").bytes(6, stack.as_bytes());
+                self.instant_with(event.time, track, STACK, Some(stack))
+            }
             What::Note(note) => self.instant(event.time, track, note),
             What::Lost(count) => {
                 self.instant(event.time, KERNEL, &format!("CPU {}: {count} records lost", event.cpu))

@@ -43,6 +43,8 @@ struct About<'a> {
     call: Option<&'a Call>,
     caller: Option<Caller>,
     typed: Option<&'a Typed<'a>>,
+    /// Whether addresses are asked about, not functions.
+    stack: bool,
 }
 
 impl About<'_> {
@@ -55,6 +57,9 @@ impl About<'_> {
 
 impl Resolve for About<'_> {
     fn name(&self, func: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stack {
+            return f.write_str(&self.names.code(func as u64));
+        }
         f.write_str(self.names.function(func.wrapping_sub(1) as Func))
     }
 
@@ -66,6 +71,9 @@ impl Resolve for About<'_> {
     }
 
     fn caller(&self, addr: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stack {
+            return self.name(addr, f);
+        }
         self.place(addr, f)
     }
 
@@ -136,7 +144,8 @@ impl<W: Write> Format for Text<'_, W> {
             What::Hit { caller, .. } => *caller,
             _ => call.and_then(|call| call.caller),
         };
-        let about = About { names, call, caller, typed: self.typed };
+        let stack = matches!(event.what, What::Stack { .. });
+        let about = About { names, call, caller, typed: self.typed, stack };
         let leave = |call: &Call| Kind::Return {
             func: call.func as usize + 1,
             depth: call.depth,
@@ -149,7 +158,7 @@ impl<W: Write> Format for Text<'_, W> {
         };
         let task = names.task(event.task);
         let at = |time_ns, kind| Printed { cpu: event.cpu, time_ns, task, kind };
-        let text;
+        let (text, addrs): (String, Vec<usize>);
         let kinds = match &event.what {
             What::Enter(call) => [Some(at(event.time, enter(call))), None],
             What::Leave(call) => [Some(at(event.time, leave(call))), None],
@@ -159,6 +168,10 @@ impl<W: Write> Format for Text<'_, W> {
             What::Mark { id, data } => {
                 text = names.mark(*id, data);
                 [Some(at(event.time, Kind::Comment { event: 0, data: text.as_bytes() })), None]
+            }
+            What::Stack { addrs: words, cut } => {
+                addrs = words.iter().map(|addr| *addr as usize).collect();
+                [Some(at(event.time, Kind::Stack { addrs: &addrs, cut: *cut })), None]
             }
             What::Note(note) => {
                 [Some(at(event.time, Kind::Comment { event: 0, data: note.as_bytes() })), None]

@@ -209,6 +209,10 @@ impl<W: Write> Format for TraceDat<W> {
                 cpu.push(event.time, &data)
             }
             What::Mark { id, data } => cpu.push(event.time, &note(&names.mark(*id, data))),
+            What::Stack { addrs, cut } => {
+                let text = format!("stack trace: {}", names.stack(addrs, *cut));
+                cpu.push(event.time, &note(&text))
+            }
             What::Note(text) => cpu.push(event.time, &note(text)),
             What::Lost(count) => {
                 cpu.flush()?;
