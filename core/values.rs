@@ -220,6 +220,42 @@ pub struct Returned<'r> {
     pub memory: Option<usize>,
 }
 
+/// Takes the arguments of a call one by one, from [`Values::each_arg`].
+pub trait TakeArgs {
+    /// Begins the next argument: its name, which may be empty; its value goes to what is returned.
+    fn next(&mut self, name: &str) -> Result<&mut dyn Write, fmt::Error>;
+
+    /// There are more, which are not shown.
+    fn more(&mut self) -> fmt::Result;
+}
+
+/// Arguments on one line.
+struct Line<'o> {
+    out: &'o mut dyn Write,
+    is_first: bool,
+}
+
+impl Line<'_> {
+    fn separate(&mut self) -> fmt::Result {
+        if core::mem::take(&mut self.is_first) { Ok(()) } else { self.out.write_str(", ") }
+    }
+}
+
+impl TakeArgs for Line<'_> {
+    fn next(&mut self, name: &str) -> Result<&mut dyn Write, fmt::Error> {
+        self.separate()?;
+        if !name.is_empty() {
+            write!(self.out, "{name}=")?;
+        }
+        Ok(self.out)
+    }
+
+    fn more(&mut self) -> fmt::Result {
+        self.separate()?;
+        self.out.write_str("...")
+    }
+}
+
 /// Text that nobody wants.
 struct Nowhere;
 
@@ -391,7 +427,15 @@ impl<'a> Values<'a> {
 
     /// Writes what this FUNC was called with: `name=value, name=value`, `?` for values that are not known.
     pub fn write_args(&self, func: u32, entered: &Entered<'_>, out: &mut dyn Write) -> fmt::Result {
-        let Some((ret, params)) = self.prototype(func) else { return out.write_char('?') };
+        if self.prototype(func).is_none() {
+            return out.write_char('?');
+        }
+        self.each_arg(func, entered, &mut Line { out, is_first: true })
+    }
+
+    /// Gives what this FUNC was called with to `to`, one argument after the other: nothing if it is no function.
+    pub fn each_arg(&self, func: u32, entered: &Entered<'_>, to: &mut dyn TakeArgs) -> fmt::Result {
+        let Some((ret, params)) = self.prototype(func) else { return Ok(()) };
         let OfFunction { convention, style, .. } = remarks::of_function(&self.btf, func);
         let (one, other) = match convention {
             Convention::Unknown => (Convention::C, Convention::Rust),
@@ -404,11 +448,8 @@ impl<'a> Values<'a> {
         let registers =
             entered.registers.get(..self.machine.argument_registers()).unwrap_or(entered.registers);
         for (n, param) in params.iter().enumerate() {
-            if n > 0 {
-                out.write_str(", ")?;
-            }
             if n == MAX_PARAMS || (param.ty == 0 && n + 1 == params.len()) {
-                return out.write_str("...");
+                return to.more();
             }
             let places = ways.each_mut().map(|way| way.place(param.ty));
             let place = match remarks::of_parameter(&self.btf, func, n as u32) {
@@ -416,11 +457,9 @@ impl<'a> Values<'a> {
                 None if places == [places[0]; 4] => places[0],
                 None => Place::Unknown,
             };
-            if !param.name.is_empty() {
-                write!(out, "{}=", param.name)?;
-            }
             let register = |n: u8| registers.get(usize::from(n)).map(|word| *word as u64);
             let source = self.source(place, register, entered.stack.map(|stack| stack as u64), None);
+            let out = to.next(param.name)?;
             Show::new(self, style, source, out).whole(param.ty, Errors::Numbers)?;
         }
         Ok(())

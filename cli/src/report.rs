@@ -18,6 +18,7 @@ mod scan;
 pub mod select;
 mod track;
 pub mod types;
+mod values;
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
@@ -36,6 +37,7 @@ use problem::Problems;
 use select::Selector;
 use track::Tracker;
 use types::Typed;
+use values::Values;
 
 /// What a report came to.
 #[derive(Debug)]
@@ -189,6 +191,7 @@ fn format_for<'o>(
     typed: Option<&'o Typed<'o>>,
 ) -> io::Result<Box<dyn Format + 'o>> {
     use format::stacks::{Shape, Stacks};
+    let values = Values::new(typed, args.options());
     Ok(match args.format {
         Wanted::Text => Box::new(format::text::Text::new(out, args.options(), cpus, typed)?),
         Wanted::Table => {
@@ -196,8 +199,8 @@ fn format_for<'o>(
         }
         Wanted::Folded => Box::new(Stacks::new(out, Shape::Folded)),
         Wanted::Svg => Box::new(Stacks::new(out, Shape::Svg)),
-        Wanted::Chrome => Box::new(format::chrome::Chrome::new(out)?),
-        Wanted::Perfetto => Box::new(format::perfetto::Perfetto::new(out)?),
+        Wanted::Chrome => Box::new(format::chrome::Chrome::new(out, values)?),
+        Wanted::Perfetto => Box::new(format::perfetto::Perfetto::new(out, values)?),
         Wanted::TraceDat => Box::new(format::trace_dat::TraceDat::new(out, cpus)),
     })
 }

@@ -169,6 +169,111 @@ fn values_are_shown_by_the_types_of_the_kernel() {
     assert_eq!(hex[2], "fails(); /* ret=0xfffffff7 */");
 }
 
+/// Calls of all kinds, in files with the kernel: a trace's and the kernel's path.
+fn typed_calls(folder: &std::path::Path) -> Option<(String, String)> {
+    let (kernel, bytes) = image(folder)?;
+    let image = Image::parse(&bytes).unwrap();
+    let trace = trace(
+        &image,
+        &[
+            ("nothing", 1, 77, None, &[]),
+            ("fails", 1, 0xffff_fff7, None, &[3, 0xdead_0000_0001]),
+            ("large_number", 1, 0xffff_fff7, None, &[]),
+            ("both", 1, 7, Some(8), &[]),
+            ("build", 1, 0x7000, None, &[]),
+            ("allocate", 0, -12_i64 as u64, None, &[9]),
+        ],
+    );
+    let file = folder.join("trace");
+    fs::write(&file, trace).unwrap();
+    Some((file.to_str().unwrap().to_owned(), kernel.to_str().unwrap().to_owned()))
+}
+
+fn report_to_bytes(args: &[&str]) -> Vec<u8> {
+    let output = Command::new(env!("CARGO_BIN_EXE_fgraph"))
+        .arg("report")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn chrome_json_has_values_by_type_and_errors_in_a_category() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((file, kernel)) = typed_calls(folder.path()) else { return };
+    let json = |args: &[&str]| -> Vec<serde_json::Value> {
+        let out = report_to_bytes(&[&[file.as_str(), "--format", "chrome"], args].concat());
+        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        json["traceEvents"].as_array().unwrap().clone()
+    };
+    let typed = json(&["--kernel", &kernel]);
+    let of = |events: &[serde_json::Value], name: &str, phase: &str| {
+        let found = events.iter().find(|event| event["name"] == name && event["ph"] == phase);
+        found.unwrap_or_else(|| panic!("{phase} {name}")).clone()
+    };
+    for (name, phase, ret, args, category) in [
+        ("nothing", "X", None, None, "function"),
+        ("fails", "X", Some("-9 EBADF"), Some(vec![("fd", "3"), ("state", "BUSY")]), "function,error"),
+        ("large_number", "X", Some("0xfffffff7"), None, "function"),
+        ("both", "X", Some("{ .first = 7, .second = 8 }"), None, "function"),
+        ("build", "X", None, None, "function"),
+        ("allocate", "B", None, Some(vec![("n", "9")]), "function,error"),
+        ("allocate", "E", Some("ERR_PTR(-12 ENOMEM)"), None, "function,error"),
+    ] {
+        let event = of(&typed, name, phase);
+        assert_eq!(event["args"]["ret"].as_str(), ret, "{name}");
+        assert_eq!(event["cat"], category, "{name}");
+        assert_eq!(event["cname"].is_string(), category == "function,error", "{name}");
+        let wanted = args.map(|args| args.into_iter().collect::<std::collections::BTreeMap<_, _>>());
+        assert_eq!(event["args"]["args"], serde_json::json!(wanted), "{name}");
+    }
+
+    // As they came.
+    let raw = json(&["--kernel", &kernel, "--hide", "typed"]);
+    let fails = of(&raw, "fails", "X");
+    assert_eq!((&fails["args"]["ret"], &fails["args"]["args"]["arg0"]), (&"-9".into(), &"0x3".into()));
+    let hex = json(&["--kernel", &kernel, "--show", "retval-hex"]);
+    assert_eq!(of(&hex, "fails", "X")["args"]["ret"], "0xfffffff7");
+    let without = json(&[]);
+    assert_eq!(of(&without, "nothing", "X")["args"]["ret"], "0x4d");
+}
+
+#[test]
+fn perfetto_has_values_by_type_and_errors_in_a_category() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((file, kernel)) = typed_calls(folder.path()) else { return };
+    let out = folder.path().join("perfetto");
+    let written = out.to_str().unwrap();
+    report_to_bytes(&[&file, "--format", "perfetto", "--kernel", &kernel, "--output", written]);
+    let input = fs::File::open(&out).unwrap();
+    let Ok(decoded) = Command::new("protoc").arg("--decode_raw").stdin(input).output() else {
+        println!("skipped: protoc is not installed");
+        return;
+    };
+    assert!(decoded.status.success());
+    let text = String::from_utf8_lossy(&decoded.stdout);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let text = lines.join("\n");
+    // Bytes that protoc takes for a message, since they could be one.
+    let text = text.replace("22 {\n12: 0x726f7272\n}", "22: \"error\"");
+    // A note: its name, and text (6) or a number (4, 7); arguments in a note of their own (11).
+    for wanted in [
+        "4 {\n10: \"args\"\n11 {\n10: \"fd\"\n4: 3\n}\n11 {\n10: \"state\"\n6: \"BUSY\"\n}\n}\n22: \"error\"",
+        "10: \"ret\"\n6: \"-9 EBADF\"",
+        "10: \"ret\"\n7: 4294967287",
+        "10: \"ret\"\n6: \"{ .first = 7, .second = 8 }\"",
+        "10: \"ret\"\n6: \"ERR_PTR(-12 ENOMEM)\"",
+    ] {
+        assert_eq!(text.matches(wanted).count(), 1, "{wanted}: {text}");
+    }
+    // Of six calls two returned nothing that is known.
+    assert_eq!(text.matches("10: \"ret\"").count(), 4);
+    assert_eq!(text.matches("22: \"error\"").count(), 2);
+}
+
 #[test]
 fn errors_are_calls_whose_type_says_so() {
     let folder = tempfile::tempdir().unwrap();

@@ -104,7 +104,7 @@ pub struct ReportArgs {
     /// Text: show these as well.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "OPTION", help_heading = "Text and tables")]
     pub show: Vec<Column>,
-    /// Text: do not show these.
+    /// Text: do not show these. `typed` and `retval-hex` count for chrome and perfetto as well.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "OPTION", help_heading = "Text and tables")]
     pub hide: Vec<Column>,
     /// Table: the largest of this first.

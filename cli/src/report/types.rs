@@ -8,7 +8,7 @@ use std::fmt::Write;
 use fgraph::btf::image::layout::SECTION;
 use fgraph::btf::image::{ImageError, Types};
 use fgraph::symbols::Demangled;
-use fgraph::values::{Entered, Floats, Machine, Memory, Names, Returned, RetvalAt, Values};
+use fgraph::values::{Entered, Floats, Machine, Memory, Names, Returned, RetvalAt, TakeArgs, Values};
 use object::read::elf::SectionHeader as _;
 
 use crate::embed::types::make;
@@ -124,9 +124,35 @@ impl<'k> Typed<'k> {
     pub fn args(&self, addr: u64, words: &[usize]) -> Option<String> {
         let (id, values) = self.at(addr)?;
         let mut text = String::new();
-        let stack = words.get(self.machine.argument_registers()).copied();
-        values.write_args(id, &Entered { registers: words, stack, indirect: None }, &mut text).ok()?;
+        values.write_args(id, &self.entered(words), &mut text).ok()?;
         Some(text)
+    }
+
+    /// The same, each argument with its name, which may be empty.
+    pub fn named_args(&self, addr: u64, words: &[usize]) -> Option<Vec<(String, String)>> {
+        let (id, values) = self.at(addr)?;
+        let mut named = Named(Vec::new());
+        values.each_arg(id, &self.entered(words), &mut named).ok()?;
+        Some(named.0)
+    }
+
+    fn entered<'r>(&self, words: &'r [usize]) -> Entered<'r> {
+        let stack = words.get(self.machine.argument_registers()).copied();
+        Entered { registers: words, stack, indirect: None }
+    }
+}
+
+/// Arguments with their names.
+struct Named(Vec<(String, String)>);
+
+impl TakeArgs for Named {
+    fn next(&mut self, name: &str) -> Result<&mut dyn Write, std::fmt::Error> {
+        self.0.push((name.to_owned(), String::new()));
+        self.0.last_mut().map(|(_, value)| value as &mut dyn Write).ok_or(std::fmt::Error)
+    }
+
+    fn more(&mut self) -> std::fmt::Result {
+        self.next("")?.write_str("...")
     }
 }
 

@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use super::super::event::{Call, Event, Thread, What};
 use super::super::names::Names;
+use super::super::values::Values;
 use super::{Format, Open};
 
 /// Writes one object after another into an array.
-pub(in super::super) struct Chrome<W> {
+pub(in super::super) struct Chrome<'k, W> {
     out: W,
+    values: Values<'k>,
     first: bool,
     threads: BTreeSet<Thread>,
     open: Open,
@@ -29,6 +32,8 @@ struct Object<'a> {
     tid: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cname: Option<&'a str>,
     args: Details,
 }
 
@@ -42,9 +47,31 @@ struct Details {
     ret: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     caller: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Named>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<String>,
 }
+
+/// Arguments of a call: an object of their own, so that their names are in the way of nothing.
+struct Named(Vec<(String, String)>);
+
+impl Serialize for Named {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// The category of calls, and the one more of those that returned an error: to be searched for.
+const FUNCTION: &str = "function";
+const FAILED: &str = "function,error";
+
+/// The colour of calls that returned an error, by its name in chrome://tracing.
+const RED: &str = "terrible";
 
 /// What a recorded stack is called; it stands in its arguments.
 pub(super) const STACK: &str = "stack trace";
@@ -58,10 +85,10 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
-impl<W: Write> Chrome<W> {
-    pub(in super::super) fn new(mut out: W) -> io::Result<Self> {
+impl<'k, W: Write> Chrome<'k, W> {
+    pub(in super::super) fn new(mut out: W, values: Values<'k>) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        Ok(Self { out, first: true, threads: BTreeSet::new(), open: Open::default() })
+        Ok(Self { out, values, first: true, threads: BTreeSet::new(), open: Open::default() })
     }
 
     fn object(&mut self, object: &Object<'_>) -> io::Result<()> {
@@ -70,7 +97,7 @@ impl<W: Write> Chrome<W> {
     }
 }
 
-impl<W: Write> Format for Chrome<W> {
+impl<W: Write> Format for Chrome<'_, W> {
     fn event(&mut self, event: &Event, names: &Names) -> io::Result<()> {
         let thread = event.thread();
         let tid = tid(thread);
@@ -78,15 +105,17 @@ impl<W: Write> Format for Chrome<W> {
         if !matches!(event.what, What::Lost(_)) {
             self.threads.insert(thread);
         }
+        let values = self.values;
         let details = |call: &Call| Details {
             cpu: Some(event.cpu),
-            ret: call
-                .retval
-                .map(|value| call.error().map_or_else(|| format!("{value:#x}"), |e| e.to_string())),
+            ret: values.retval(call, names),
             caller: call.caller.map(|caller| names.caller(caller)),
+            args: Some(values.args(call, names)).filter(|args| !args.is_empty()).map(Named),
             ..Details::default()
         };
-        let base = Object { cat: "function", ts: us(event.time), tid, ..Object::default() };
+        let failed = event.call().is_some_and(Call::has_failed);
+        let (cat, cname) = if failed { (FAILED, Some(RED)) } else { (FUNCTION, None) };
+        let base = Object { cat, cname, ts: us(event.time), tid, ..Object::default() };
         let at_cpu = Details { cpu: Some(event.cpu), ..Details::default() };
         let text;
         match &event.what {
@@ -101,7 +130,9 @@ impl<W: Write> Format for Chrome<W> {
                 self.object(&Object { name: names.function(call.func), ph: "X", ts, dur, args, ..base })
             }
             What::Leave(call) => {
-                self.object(&Object { name: names.function(call.func), ph: "E", args: details(call), ..base })
+                // Of a viewer's two halves, the arguments are in the first.
+                let args = Details { args: None, ..details(call) };
+                self.object(&Object { name: names.function(call.func), ph: "E", args, ..base })
             }
             What::Leaf(call) => {
                 let dur = Some(us(call.duration().unwrap_or(0)));

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use super::super::event::{Call, Event, Thread, What};
 use super::super::names::Names;
+use super::super::values::Values;
 use super::chrome::{STACK, tid};
 use super::{Format, Open};
 
@@ -41,6 +42,19 @@ impl Message {
     }
 }
 
+/// A note on a slice: a value with its name. What is only a number stays one, so that queries can count with it.
+fn note(name: &str, value: &str) -> Message {
+    let note = Message::default().bytes(10, name.as_bytes());
+    if let Ok(number) = value.parse::<i64>() {
+        return note.number(4, number as u64);
+    }
+    let hex = value.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
+    match hex {
+        Some(Ok(number)) => note.number(7, number),
+        _ => note.bytes(6, value.as_bytes()),
+    }
+}
+
 const SEQUENCE: u64 = 1;
 const CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
@@ -51,16 +65,18 @@ const INSTANT: u64 = 3;
 const KERNEL: u64 = u64::MAX;
 
 /// Writes one packet after another.
-pub(in super::super) struct Perfetto<W> {
+pub(in super::super) struct Perfetto<'k, W> {
     out: W,
+    values: Values<'k>,
     threads: HashSet<Thread>,
     interned: HashSet<u32>,
     open: Open,
 }
 
-impl<W: Write> Perfetto<W> {
-    pub(in super::super) fn new(out: W) -> io::Result<Self> {
-        let mut this = Self { out, threads: HashSet::new(), interned: HashSet::new(), open: Open::default() };
+impl<'k, W: Write> Perfetto<'k, W> {
+    pub(in super::super) fn new(out: W, values: Values<'k>) -> io::Result<Self> {
+        let (threads, interned, open) = (HashSet::new(), HashSet::new(), Open::default());
+        let mut this = Self { out, values, threads, interned, open };
         let process = Message::default().number(1, 1).bytes(6, b"kernel");
         let track = Message::default().number(1, KERNEL).bytes(2, b"kernel").message(3, process);
         this.packet(Message::default().number(13, CLEARED).message(60, track))?;
@@ -98,21 +114,23 @@ impl<W: Write> Perfetto<W> {
             let caller = names.caller(caller);
             event = event.message(4, Message::default().bytes(10, b"caller").bytes(6, caller.as_bytes()));
         }
+        let args = self.values.args(call, names);
+        if !args.is_empty() {
+            let all = Message::default().bytes(10, b"args");
+            let all = args.iter().fold(all, |all, (name, value)| all.message(11, note(name, value)));
+            event = event.message(4, all);
+        }
+        if call.has_failed() {
+            event = event.bytes(22, b"error");
+        }
         let interned = self.intern(call.func, names);
         self.track_event(call.start, event, interned)
     }
 
-    fn end(&mut self, call: &Call, time: u64, track: u64) -> io::Result<()> {
+    fn end(&mut self, call: &Call, time: u64, track: u64, names: &Names) -> io::Result<()> {
         let mut event = Message::default().number(9, SLICE_END).number(11, track);
-        if let Some(value) = call.retval {
-            let annotation = Message::default().bytes(10, b"ret");
-            event = event.message(
-                4,
-                match call.error() {
-                    Some(error) => annotation.number(4, error as u64),
-                    None => annotation.number(7, value),
-                },
-            );
+        if let Some(value) = self.values.retval(call, names) {
+            event = event.message(4, note("ret", &value));
         }
         self.track_event(time, event, None)
     }
@@ -137,7 +155,7 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
-impl<W: Write> Format for Perfetto<W> {
+impl<W: Write> Format for Perfetto<'_, W> {
     fn event(&mut self, event: &Event, names: &Names) -> io::Result<()> {
         let thread = event.thread();
         let track = tid(thread);
@@ -152,14 +170,14 @@ impl<W: Write> Format for Perfetto<W> {
             What::Enter(call) => self.begin(call, event.cpu, track, names),
             What::Leaf(call) => {
                 self.begin(call, event.cpu, track, names)?;
-                self.end(call, call.end.unwrap_or(event.time), track)
+                self.end(call, call.end.unwrap_or(event.time), track, names)
             }
             What::Leave(call) => {
                 // Its entry was lost.
                 if !closes {
                     self.begin(call, event.cpu, track, names)?;
                 }
-                self.end(call, event.time, track)
+                self.end(call, event.time, track, names)
             }
             What::Hit { func, .. } => self.instant(event.time, track, names.function(*func)),
             What::Mark { id, data } => self.instant(event.time, track, &names.mark(*id, data)),
