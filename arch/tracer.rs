@@ -20,7 +20,7 @@ use crate::regs::Regs;
 use crate::ring::{Brief, Ring};
 use crate::shadow::MAX_DATA_WORDS;
 use crate::straight;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::task::TaskTrace;
 use crate::text::Resolve;
 use crate::trace::write_latest;
@@ -124,16 +124,11 @@ fn plain_from() -> Option<u64> {
     if LIMITS.are_any_but_thresh() || recorded().contains(Recorded::ARGS) {
         return None;
     }
-    let least = match LIMITS.thresh_ns() {
+    match LIMITS.thresh_ns() {
         0 => Some(0),
         ns => Bound::counts_of_ns(ns),
-    };
-    LEAST.store(least.unwrap_or(0), Ordering::Relaxed);
-    least
+    }
 }
-
-/// How many counts a call must take that began on the straight path.
-static LEAST: AtomicU64 = AtomicU64::new(0);
 
 /// The function tracer as a user of entries for [`register_ftrace_function`](crate::register_ftrace_function).
 pub const fn function(filter: Filter) -> Ops<FtraceRegs> {
@@ -274,7 +269,7 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
         // It began without limits, so they know nothing of it. On the straight path, perhaps, which would leave out what is short.
         Some(data) if matches!(data.len(), WITHOUT | WITH_ARGS) => {
             let start = data.get(START).map_or(0, |start| start.load(Ordering::Relaxed) as u64);
-            if LIMITS.thresh_ns() != 0 && end.saturating_sub(start) < LEAST.load(Ordering::Relaxed) {
+            if LIMITS.thresh_ns() != 0 && !ENGINE.is_straight_long(end.saturating_sub(start)) {
                 return;
             }
             (data, 0)

@@ -125,8 +125,9 @@ impl<P: Platform, M: Machine> Engine<P, M> {
             let all = self.users.all();
             let wanted = state().map_or(0, |state| state.wanted_by(all));
             let (entries, graphs) = (wanted & self.users.entries(), wanted & self.users.graphs());
+            // Two ways, so that neither asks at its end whether it has the guard.
             if entries == 0 {
-                // It has a guard of its own.
+                // The graph has one of its own.
                 if graphs != 0 {
                     graph::enter(&self.users, graphs, task, context, ip, fregs, hooker);
                 }
@@ -206,7 +207,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         if depth >= task.max_depth.load(Ordering::Relaxed) {
             task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
         }
-        if took < self.users.straight.least.load(Ordering::Relaxed) {
+        if !self.is_straight_long(took) {
             return;
         }
         // Nothing is called below that may be traced. If the embedder's functions are all the same, this ends the recursion, as the
@@ -226,6 +227,12 @@ impl<P: Platform, M: Machine> Engine<P, M> {
         task.nest.store(nest, Ordering::Relaxed);
     }
 
+    /// Whether calls of so many counts are recorded, if they began on the straight path: by what was wanted when it was taken last.
+    #[inline(always)]
+    pub(crate) fn is_straight_long(&self, took: u64) -> bool {
+        took >= self.users.straight.least.load(Ordering::Relaxed)
+    }
+
     /// The number of the function whose state word this is.
     #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
     #[inline(always)]
@@ -235,7 +242,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
 
     /// The number that a function has in records, by its entry or its site: [`NO_FUNC`](crate::wire::NO_FUNC) if it cannot be
     /// traced. From a callback, whose section keeps modules' tables from being forgotten.
-    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracers ask"))]
+    #[cfg_attr(not(any(feature = "trampolines", test)), expect(dead_code, reason = "the tracers ask"))]
     pub(crate) fn function_number(&self, func: FuncAddr) -> u32 {
         self.sites.number_of::<M>(func)
     }

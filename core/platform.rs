@@ -161,8 +161,8 @@ pub unsafe trait Platform: 'static {
     }
 
     /// How many counts of that counter take `ns` nanoseconds, or just longer; `None`, if the kernel cannot tell or
-    /// [`counts_time`](Self::counts_time) is `false`. Then a tracer that leaves out short calls does not take the straight path. Task context
-    /// only.
+    /// [`counts_time`](Self::counts_time) is `false`. Then a tracer that leaves out short calls does not take the straight path. Task
+    /// context only.
     fn counts_of_ns(_ns: u64) -> Option<u64> {
         None
     }

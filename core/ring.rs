@@ -119,8 +119,8 @@ impl core::error::Error for RingError {}
 /// One CPU's buffer, and whether it is written. Starts off, without a buffer.
 ///
 /// [`on`](Self::on), [`off`](Self::off) and [`exchange`](Self::exchange) may be called in any context, on any CPU; [`swap`](Self::swap) is
-/// for task context. A writer that is under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's preemption-off sections
-/// have ended, which is also when its memory can be used for something else.
+/// for task context. A writer that is under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's
+/// preemption-off sections have ended, which is also when its memory can be used for something else.
 #[derive(Debug)]
 pub struct Ring {
     /// What is written to: null when off.

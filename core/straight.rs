@@ -1,10 +1,10 @@
 //! The straight path: what the trampolines do by themselves when one graph user, the function_graph tracer, is the only user there is.
 //!
 //! Entry and return are assembly. The entry pushes the frame that [`graph::enter`](crate::graph::enter) would have pushed for the tracer,
-//! with the time in it. The return pops it, and between the two calls `Engine::record_straight`, unless the call was too short to be recorded:
-//! then nothing is called at all. Frames of this path can be returned through by
-//! the other, so the switch between them, [`Straight`], may be thrown at any time: a call that saw it on goes on as if it had begun before.
-//! Frames of the other path are not taken for this one's: their functions may have no prefix, which is what leads to their numbers here.
+//! with the time in it. The return finds it, has `Engine::record_straight` record the call, and pops it; if the call was too short to be
+//! recorded, nothing is called at all. Frames of this path can be returned through by the other, so the switch between them, [`Straight`],
+//! may be thrown at any time: a call that saw it on goes on as if it had begun before. Frames of the other path are not taken for this
+//! one's: their functions may have no prefix, which is what leads to their numbers here.
 //!
 //! No section of `quiesce` is needed, since nothing that could be taken away is used; and no recursion guard where nothing that could
 //! be traced is called.

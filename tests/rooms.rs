@@ -86,16 +86,13 @@ const BARE_OFFSETS: &[(&str, &str, &str)] = &[
     ("asm/x86_64/exit.s", "[rbp + 16]", RECORD),
     ("asm/x86_64/balanced.s", "[rsp + 40]", PUSHED),
     ("asm/x86_64/balanced.s", "[rsi + rdx * 8]", "an array of words"),
-    ("asm/arm64/entry.s", "[sp, #-48]", PUSHED),
     ("asm/arm64/entry.s", "[sp, #16]", PUSHED),
     ("asm/arm64/entry.s", "[sp, #32]", PUSHED),
-    ("asm/arm64/entry.s", "[sp], #48", PUSHED),
     ("asm/x86_64/exit.s", "[rsp + 48]", PUSHED),
     ("asm/x86_64/exit.s", "[rsp + FGRAPH_VECTORS + 96]", PUSHED),
     ("asm/x86_64/exit.s", "[rbp - 8]", PUSHED),
     ("asm/x86_64/exit.s", "[rbp - 16]", PUSHED),
     ("asm/x86_64/exit.s", "[rsi + rax * 8]", "an array of words"),
-    ("asm/arm64/exit.s", "[sp, #-80]", PUSHED),
     ("asm/arm64/exit.s", "[sp, #16]", PUSHED),
     ("asm/arm64/exit.s", "[sp, #32]", PUSHED),
     ("asm/arm64/exit.s", "[sp, #48]", PUSHED),
@@ -103,7 +100,6 @@ const BARE_OFFSETS: &[(&str, &str, &str)] = &[
     ("asm/arm64/exit.s", "[sp, #72]", RECORD),
     ("asm/arm64/exit.s", "[sp, #80]", PUSHED),
     ("asm/arm64/exit.s", "[sp, #96]", PUSHED),
-    ("asm/arm64/exit.s", "[sp], #80", PUSHED),
 ];
 
 const PUSHED: &str = "registers that the straight path saves, a few lines above";

@@ -77,6 +77,19 @@ fgraph_trampolines_start:
     ldp     x9, x10, [sp, #FGRAPH_REGS_X + 8 * 9]
     .endm
 
+    // What the straight path computes with: at the lower end of a frame of so many bytes.
+    .macro fgraph_straight_save size
+    stp     x9, x10, [sp, #-\size]!
+    stp     x11, x12, [sp, #16]
+    stp     x13, x14, [sp, #32]
+    .endm
+
+    .macro fgraph_straight_restore size
+    ldp     x13, x14, [sp, #32]
+    ldp     x11, x12, [sp, #16]
+    ldp     x9, x10, [sp], #\size
+    .endm
+
 // The straight path: the frame of the only user, which is the tracer, pushed without a call. core/straight.rs says when,
 // core/shadow.rs what the stores and their order are for. Goes to 9f, with everything as it was, where it cannot be taken.
 //
@@ -87,9 +100,7 @@ fgraph_trampolines_start:
 //   x10 x12 x13 x14  what is computed
     .macro fgraph_straight_entry
     tbz     x17, #FGRAPH_TAG_PREFIX_BIT, 9f // the way back needs the prefix to know the function by
-    stp     x9, x10, [sp, #-48]!
-    stp     x11, x12, [sp, #16]
-    stp     x13, x14, [sp, #32]
+    fgraph_straight_save 48
     adrp    x12, {engine} + {straight}
     add     x12, x12, #:lo12:{engine} + {straight}
     ldp     x9, x14, [x12]                  // the control word without its distance; the header of the data
@@ -131,14 +142,11 @@ fgraph_trampolines_start:
     // As late as possible: what runs before belongs to the tracer, not to the function.
     mrs     x10, cntvct_el0
     str     x10, [x11, #FGRAPH_FRAME_TIME]
-    ldp     x13, x14, [sp, #32]
-    ldp     x11, x12, [sp, #16]
-    ldp     x9, x10, [sp], #48
+    fgraph_straight_restore 48
     adr     x30, fgraph_balanced_hooker
     b       fgraph_balanced_call
-8:  ldp     x13, x14, [sp, #32]
-    ldp     x11, x12, [sp, #16]
-    ldp     x9, x10, [sp], #48
+8:
+    fgraph_straight_restore 48
 9:
     .endm
 

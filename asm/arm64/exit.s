@@ -34,9 +34,7 @@
 //   x12      the words of the straight path
 //   x13 x14 x30  what is computed
     .macro fgraph_straight_exit name
-    stp     x9, x10, [sp, #-80]!
-    stp     x11, x12, [sp, #16]
-    stp     x13, x14, [sp, #32]
+    fgraph_straight_save 80
     adr     x30, \name
     stp     x29, x30, [sp, #64]
     adrp    x12, {engine} + {straight}
@@ -115,14 +113,11 @@
     sub     w12, w17, w9                    // the one below: 0 if there is none, and so is x17
     orr     x12, x17, x12, lsl #32          // the frame's place is free now
     str     x12, [x16, #FGRAPH_TASK_STATE]
-    ldp     x13, x14, [sp, #32]
-    ldp     x11, x12, [sp, #16]
     ldp     x29, x30, [sp, #64]
-    ldp     x9, x10, [sp], #80
+    fgraph_straight_restore 80
     ret                                     // paired with the caller's call
-8:  ldp     x13, x14, [sp, #32]
-    ldp     x11, x12, [sp, #16]
-    ldp     x9, x10, [sp], #80
+8:
+    fgraph_straight_restore 80
     .endm
 
     // paired: 1 if the function was called by fgraph_balanced_call
@@ -175,6 +170,8 @@ fgraph_trampolines_stop:
 
     .purgem fgraph_hooker
     .purgem fgraph_straight_exit
+    .purgem fgraph_straight_save
+    .purgem fgraph_straight_restore
     .purgem fgraph_save_scratch
     .purgem fgraph_restore_scratch
     .purgem fgraph_save_vectors

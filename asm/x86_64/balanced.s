@@ -31,33 +31,11 @@
 #   rsi      the frame
 #   rdi      the stack's new state; then the frame's control word
 #   rax rdx  what is computed
-    .macro fgraph_straight_restore
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop rdx
-    .cfi_adjust_cfa_offset -8
-    pop rax
-    .cfi_adjust_cfa_offset -8
-    .endm
-
     .macro fgraph_straight_entry hooker
     .cfi_remember_state
     cmp dword ptr [rip + {engine} + {straight}], 0
     je 9f
-    push rax
-    .cfi_adjust_cfa_offset 8
-    push rdx
-    .cfi_adjust_cfa_offset 8
-    push rcx
-    .cfi_adjust_cfa_offset 8
-    push rsi
-    .cfi_adjust_cfa_offset 8
-    push rdi
-    .cfi_adjust_cfa_offset 8
+    fgraph_straight_save
     mov rcx, qword ptr gs:[fgraph_current_offset]
     test rcx, rcx
     jz 8f                                   # a task that is not traced
@@ -233,4 +211,3 @@ fgraph_jumped_stop:
 
     .purgem fgraph_prefixed_entry
     .purgem fgraph_straight_entry
-    .purgem fgraph_straight_restore

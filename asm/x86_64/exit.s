@@ -37,16 +37,7 @@
     cmp dword ptr [rip + {engine} + {straight}], 0
     je 3f
     .cfi_remember_state
-    push rax
-    .cfi_adjust_cfa_offset 8
-    push rdx
-    .cfi_adjust_cfa_offset 8
-    push rcx
-    .cfi_adjust_cfa_offset 8
-    push rsi
-    .cfi_adjust_cfa_offset 8
-    push rdi
-    .cfi_adjust_cfa_offset 8
+    fgraph_straight_save
     # As early as possible: what runs behind it belongs to the tracer, not to the function.
     rdtsc
     shl rdx, 32
@@ -126,16 +117,7 @@
     shl rdx, 32
     or rax, rdx
     mov [rcx + FGRAPH_TASK_STATE], rax
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop rdx
-    .cfi_adjust_cfa_offset -8
-    pop rax
-    .cfi_adjust_cfa_offset -8
+    fgraph_straight_restore
     pop rbp
     .cfi_adjust_cfa_offset -8
     ret                                     # to what stands at S, where the caller's call left it
@@ -143,16 +125,7 @@
     .cfi_restore_state
     .cfi_remember_state
     .cfi_adjust_cfa_offset 40
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop rdx
-    .cfi_adjust_cfa_offset -8
-    pop rax
-    .cfi_adjust_cfa_offset -8
+    fgraph_straight_restore
 3:
     .cfi_restore_state
     .endm
@@ -247,6 +220,8 @@ fgraph_trampolines_stop:
 
     .purgem fgraph_hooker
     .purgem fgraph_straight_exit
+    .purgem fgraph_straight_save
+    .purgem fgraph_straight_restore
     .purgem fgraph_save_scratch
     .purgem fgraph_restore_scratch
     .purgem fgraph_save_vectors

@@ -67,7 +67,7 @@ enum Found {
 impl Buffer {
     /// A reader that leaves everything where it is. `copy` is its room: [`page_len`](Self::page_len) words.
     pub fn peek<'a>(&'a self, copy: &'a mut [u64]) -> Result<Reader<'a>, RingError> {
-        let floor = *self.shared.floor.lock();
+        let floor = self.floor();
         Reader::new(self, Place::Own(floor), copy)
     }
 
@@ -78,9 +78,16 @@ impl Buffer {
         Ok(Reader { until, ..Reader::new(self, Place::Own(self.rest()), copy)? })
     }
 
+    /// Where what was not forgotten begins.
+    pub(super) fn floor(&self) -> Cursor {
+        let floor = self.shared.floor.lock();
+        interrupt_point();
+        *floor
+    }
+
     /// Where what was neither forgotten nor consumed begins; a consumer that is at it right now does not count.
     pub(super) fn rest(&self) -> Cursor {
-        let floor = *self.shared.floor.lock();
+        let floor = self.floor();
         let consumer = Mutex::try_lock(&self.shared.consumer).map(|cursor| *cursor);
         consumer.filter(|cursor| cursor.position > floor.position).unwrap_or(floor)
     }
@@ -103,6 +110,7 @@ impl Buffer {
     }
 
     fn forget(&self, mut floor: MutexGuard<'_, Cursor>) {
+        interrupt_point();
         *floor = self.end();
         let _ = self.shared.consumed.fetch_max(floor.position, Release);
         if let Some(mut consumer) = Mutex::try_lock(&self.shared.consumer)
@@ -261,7 +269,7 @@ impl<'a> Reader<'a> {
         let buffer = self.buffer;
         let cursor = self.place.cursor();
         loop {
-            let floor = *buffer.shared.floor.lock();
+            let floor = buffer.floor();
             if cursor.position < floor.position {
                 *cursor = floor;
             }

@@ -543,6 +543,7 @@ impl Tracing for RingTracing {
 
     fn clear(&self, cpu: Option<usize>) -> Result<(), TracingError> {
         let cpus = self.scope(cpu)?;
+        let _late = Late(self);
         self.state.lock().forget(cpu);
         cpus.filter_map(|cpu| self.live(cpu)).for_each(Buffer::reset);
         Ok(())
@@ -559,6 +560,7 @@ impl Tracing for RingTracing {
 
     fn stats(&self, cpu: usize) -> Result<CpuStats, TracingError> {
         self.scope(Some(cpu))?;
+        let _late = Late(self);
         let mut state = self.state.lock();
         let memory = state.memory.as_mut().ok_or(TracingError::NotSupported)?;
         let now_ns = self.now_ns();

@@ -252,7 +252,7 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
 
     /// What `value` is, wherever it is kept.
     fn value(&self, state: &State, registers: &Registers, cfa: usize, value: Value) -> Option<usize> {
-        // The trampolines have no loops, and x86_64's return hooker keeps the real address in a register while another one stands in
+        // The trampolines have no loops that move what is followed, and x86_64's return hooker keeps the real address in a register while another one stands in
         // its place.
         let straight = self.hooks.trampolines.contains(&registers.pc);
         match if straight { state.straight_place(value) } else { state.place(value) }? {

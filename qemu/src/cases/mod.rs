@@ -104,6 +104,10 @@ const CASES: &[Case] = &[
     ("registers_come_through_the_tracer", registers::registers_come_through_the_tracer),
     ("the_tracer_records_every_call", straight::the_tracer_records_every_call),
     ("the_tracer_records_arguments", straight::the_tracer_records_arguments),
+    (
+        "a_threshold_counts_for_calls_that_change_paths",
+        straight::a_threshold_counts_for_calls_that_change_paths,
+    ),
     ("the_tracer_leaves_out_short_calls", straight::the_tracer_leaves_out_short_calls),
     ("the_tracer_records_tail_calls", straight::the_tracer_records_tail_calls),
     ("the_tracer_drops_what_a_jump_left", straight::the_tracer_drops_what_a_jump_left),

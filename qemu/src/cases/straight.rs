@@ -3,16 +3,16 @@
 use alloc::{vec, vec::Vec};
 use core::hint::black_box;
 
-use fgraph::LimitOptions;
 use fgraph::ring::Item;
 use fgraph::tracer;
 use fgraph::wire::Record;
+use fgraph::{LimitOptions, OpsFlags};
 
 use super::depth::{JUMPED, around, case_tail_first, case_tail_second, descend};
 use super::load::{inner, outer};
-use super::probe::{Graph, addr, only};
+use super::probe::{Graph, Op, Probe, addr, note_entry, only};
 use super::{CaseResult, Outcome, check, check_eq};
-use crate::{buffers, machine, sched};
+use crate::{buffers, lock::IrqLock, machine, sched};
 
 /// Memory for the records of a case, for each CPU.
 const BUFFER_KB: usize = 64;
@@ -181,6 +181,36 @@ pub fn the_tracer_leaves_out_short_calls() -> CaseResult {
             (30, 30),
             "calls and returns"
         );
+    }
+    Ok(())
+}
+
+static COMES: IrqLock<Option<Op>> = IrqLock::new(None);
+
+/// Lets another user come, and stay.
+#[inline(never)]
+extern "C" fn lets_one_come(_: u64) -> u64 {
+    let op = Op::register(note_entry, OpsFlags::empty(), only(&[addr!(inner)]), Probe::new().word());
+    *COMES.lock() = op.ok();
+    0
+}
+
+/// Such a call begins on the straight path, and returns on the other.
+pub fn a_threshold_counts_for_calls_that_change_paths() -> CaseResult {
+    const FOREVER_NS: u64 = 3_600_000_000_000;
+    for (thresh_ns, recorded) in [(0, 1), (FOREVER_NS, 0)] {
+        tracer::limits().set_thresh_ns(thresh_ns);
+        tracer::limits_changed();
+        let mut came = false;
+        let calls = tracer_records(&[addr!(lets_one_come)], || {
+            black_box(lets_one_come(black_box(1)));
+            came = COMES.lock().take().is_some();
+            Ok(())
+        });
+        tracer::limits().set_thresh_ns(0);
+        tracer::limits_changed();
+        check!(came, "the other user was refused");
+        check_eq!(calls?.len(), recorded, "calls with a threshold of so many ns");
     }
     Ok(())
 }

@@ -82,6 +82,45 @@ fn a_snapshot_comes_at_any_moment_and_the_files_go_on() {
     }
 }
 
+/// The second finds the buffer that the first has set aside, which is just being looked at: it is left to who looks.
+#[test]
+fn a_snapshot_that_was_held_up_is_taken_by_who_did() {
+    let cleared = ("cleared", "trace", Some(""));
+    let mut held_up = 0;
+    for (name, path, text) in DOING.into_iter().chain([cleared]) {
+        for step in 0.. {
+            let (world, tracing, fs) = kernel_and_tracing(4);
+            echo(&fs, "function_graph", "current_tracer").expect("a tracer");
+            tracing.make_spares().expect("memory");
+            assert!(world.call(0, 1));
+            tracing.snapshot_now();
+            assert!(world.call(0, 2));
+            let commands = || {
+                tracing.snapshot_now();
+                assert!(world.call(0, 3));
+                tracing.snapshot_now();
+                held_up += u32::from(tracing.spares.wanted.load(Ordering::Relaxed));
+            };
+            let ((), came) = with_interrupt_at(step, commands, || match text {
+                None => drop(cat(&fs, path)),
+                Some(text) => drop(echo(&fs, text, path)),
+            });
+            assert!(!tracing.spares.wanted.load(Ordering::Relaxed), "{name}, {step}: it was left to nobody");
+            assert!(world.call(0, 4));
+            tracing.snapshot_now();
+            assert_eq!(
+                (read(&fs, "trace").len(), read(&fs, "snapshot").last()),
+                (0, Some(&4)),
+                "{name}, {step}"
+            );
+            if !came {
+                break;
+            }
+        }
+    }
+    assert!(held_up > 0, "none was held up");
+}
+
 #[test]
 fn a_pipe_gives_what_it_has_read_before_it_follows() {
     storm(200, 6, |random| {
