@@ -45,6 +45,7 @@ use crate::wire::{Hit, Record, Who};
 
 mod buffer;
 mod figures;
+mod floor;
 mod latest;
 mod read;
 mod write;

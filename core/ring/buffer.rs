@@ -3,6 +3,7 @@
 use spin::Mutex;
 
 use super::RingError;
+use super::floor::Floor;
 use super::read::Cursor;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::wire::{HEADER_WORDS, MAX_WORDS};
@@ -56,7 +57,7 @@ pub(super) struct Shared {
     /// Where the consumer goes on.
     pub(super) consumer: Mutex<Cursor>,
     /// What was recorded before is forgotten.
-    pub(super) floor: Mutex<Cursor>,
+    pub(super) floor: Floor,
 }
 
 /// The memory.
@@ -128,7 +129,7 @@ impl Buffer {
                 stops_when_full: AtomicBool::new(matches!(mode, Mode::StopWhenFull)),
                 taken: AtomicBool::new(false),
                 consumer: Mutex::new(Cursor::START),
-                floor: Mutex::new(Cursor::START),
+                floor: Floor::new(),
             },
         })
     }

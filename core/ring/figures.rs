@@ -32,7 +32,7 @@ impl Buffer {
         if copy.len() < self.page_len() {
             return Err(RingError::Room(copy.len()));
         }
-        let floor = self.floor();
+        let floor = self.shared.floor.get();
         let read = Mutex::try_lock(&self.shared.consumer)
             .filter(|cursor| cursor.position >= floor.position)
             .map_or(0, |cursor| cursor.read);

@@ -5,7 +5,7 @@ use core::ops::Range;
 use spin::{Mutex, MutexGuard};
 
 use super::{Buffer, RingError};
-use crate::sync::{Ordering, fence, interrupt_point};
+use crate::sync::{Ordering, fence, interrupt_point, spin_loop};
 use crate::wire::{Chain, Decoder, HEADER_WORDS, PageHeader, Record, Who, counts, words_of};
 
 use Ordering::{Acquire, Relaxed, Release};
@@ -24,6 +24,20 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
+    pub(super) const WORDS: usize = 6;
+
+    /// For who keeps it in words.
+    pub(super) fn words(&self) -> [u64; Self::WORDS] {
+        let Self { position, records, refused, read, chain } = *self;
+        [position, records, refused, read, chain.base, chain.who.word()]
+    }
+
+    /// The other way.
+    pub(super) fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [position, records, refused, read, base, who] = words;
+        Self { position, records, refused, read, chain: Chain { base, who: Who::from_word(who) } }
+    }
+
     pub(super) const START: Self =
         Self { position: 0, records: 0, refused: 0, read: 0, chain: Chain { base: 0, who: Who::NOBODY } };
 }
@@ -67,7 +81,7 @@ enum Found {
 impl Buffer {
     /// A reader that leaves everything where it is. `copy` is its room: [`page_len`](Self::page_len) words.
     pub fn peek<'a>(&'a self, copy: &'a mut [u64]) -> Result<Reader<'a>, RingError> {
-        let floor = self.floor();
+        let floor = self.shared.floor.get();
         Reader::new(self, Place::Own(floor), copy)
     }
 
@@ -78,16 +92,9 @@ impl Buffer {
         Ok(Reader { until, ..Reader::new(self, Place::Own(self.rest()), copy)? })
     }
 
-    /// Where what was not forgotten begins.
-    pub(super) fn floor(&self) -> Cursor {
-        let floor = self.shared.floor.lock();
-        interrupt_point();
-        *floor
-    }
-
     /// Where what was neither forgotten nor consumed begins; a consumer that is at it right now does not count.
     pub(super) fn rest(&self) -> Cursor {
-        let floor = self.floor();
+        let floor = self.shared.floor.get();
         let consumer = Mutex::try_lock(&self.shared.consumer).map(|cursor| *cursor);
         consumer.filter(|cursor| cursor.position > floor.position).unwrap_or(floor)
     }
@@ -101,23 +108,23 @@ impl Buffer {
 
     /// Forgets all records, and the losses. Writers need not stop for it; readers that are under way finish the page they have copied.
     pub fn reset(&self) {
-        self.forget(self.shared.floor.lock());
+        while !self.try_reset() {
+            spin_loop();
+        }
     }
 
-    /// The same in any context, if nobody is looking right now at what is forgotten. Whether it was done.
+    /// The same in any context, if nobody else does just that right now. Whether it was done.
     pub fn try_reset(&self) -> bool {
-        Mutex::try_lock(&self.shared.floor).map(|floor| self.forget(floor)).is_some()
-    }
-
-    fn forget(&self, mut floor: MutexGuard<'_, Cursor>) {
-        interrupt_point();
-        *floor = self.end();
+        let Some(writing) = self.shared.floor.try_write() else { return false };
+        let floor = self.end();
+        writing.set(floor);
         let _ = self.shared.consumed.fetch_max(floor.position, Release);
         if let Some(mut consumer) = Mutex::try_lock(&self.shared.consumer)
             && consumer.position <= floor.position
         {
-            *consumer = *floor;
+            *consumer = floor;
         }
+        true
     }
 
     /// Sequence numbers of the pages that are there, the one being written included.
@@ -269,7 +276,7 @@ impl<'a> Reader<'a> {
         let buffer = self.buffer;
         let cursor = self.place.cursor();
         loop {
-            let floor = buffer.floor();
+            let floor = buffer.shared.floor.get();
             if cursor.position < floor.position {
                 *cursor = floor;
             }

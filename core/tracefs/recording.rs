@@ -30,7 +30,7 @@ use crate::wire::tree::Key;
 
 mod snapshot;
 
-use snapshot::{Late, Spares};
+use snapshot::Spares;
 
 bitflags::bitflags! {
     /// What is recorded of a call beside its times.
@@ -496,7 +496,6 @@ impl Tracing for RingTracing {
         out: &mut dyn fmt::Write,
     ) -> Result<Shown, TracingError> {
         self.scope(text.cpu)?;
-        let _late = Late(self);
         let mut state = self.state.lock();
         let mut kept = Kept { text, place: *place };
         if *place == TextPlace::START || state.kept != Some(kept) {
@@ -524,7 +523,6 @@ impl Tracing for RingTracing {
 
     fn next_piped(&self, cpu: Option<usize>, out: &mut dyn fmt::Write) -> Result<Shown, TracingError> {
         let cpus = self.scope(cpu)?;
-        let _late = Late(self);
         let mut state = self.state.lock();
         let State { tracer, shown, memory: Some(memory), .. } = &mut *state else {
             return Err(TracingError::NotSupported);
@@ -543,9 +541,10 @@ impl Tracing for RingTracing {
 
     fn clear(&self, cpu: Option<usize>) -> Result<(), TracingError> {
         let cpus = self.scope(cpu)?;
-        let _late = Late(self);
         self.state.lock().forget(cpu);
         cpus.filter_map(|cpu| self.live(cpu)).for_each(Buffer::reset);
+        // One that came on top may have found a buffer being emptied.
+        self.take_wanted();
         Ok(())
     }
 
@@ -560,7 +559,6 @@ impl Tracing for RingTracing {
 
     fn stats(&self, cpu: usize) -> Result<CpuStats, TracingError> {
         self.scope(Some(cpu))?;
-        let _late = Late(self);
         let mut state = self.state.lock();
         let memory = state.memory.as_mut().ok_or(TracingError::NotSupported)?;
         let now_ns = self.now_ns();

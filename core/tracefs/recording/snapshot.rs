@@ -64,15 +64,6 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Takes what snapshot was wanted meanwhile, when it is dropped: for those who may keep one from being taken.
-pub(super) struct Late<'a>(pub(super) &'a RingTracing);
-
-impl Drop for Late<'_> {
-    fn drop(&mut self) {
-        self.0.take_wanted();
-    }
-}
-
 impl RingTracing {
     /// Sets aside what was recorded until now, in the buffers that are there for it; nothing without them. Any context.
     pub fn snapshot_now(&self) {
@@ -99,7 +90,7 @@ impl RingTracing {
 
     /// Takes the snapshot that is wanted, if any. Who has the buffers does so behind the release, so that of two who come here at the
     /// same time one sees it: the stores and loads of both flags are in one order.
-    fn take_wanted(&self) {
+    pub(super) fn take_wanted(&self) {
         let Spares { claimed, wanted, .. } = &self.spares;
         while wanted.load(Ordering::SeqCst) {
             interrupt_point();
@@ -110,10 +101,10 @@ impl RingTracing {
             let mut done = true;
             if wanted.swap(false, Ordering::SeqCst) {
                 interrupt_point();
-                done = self.exchange_if_unread();
+                done = self.exchange_emptied();
             }
             if !done {
-                // Interrupted by this is a reader who looks at what must be forgotten. He comes here when he is done: `Late`.
+                // Interrupted by this is somebody who empties a buffer that this must empty. He comes here when he is done: `clear`.
                 wanted.store(true, Ordering::SeqCst);
             }
             claimed.store(false, Ordering::SeqCst);
@@ -124,7 +115,7 @@ impl RingTracing {
         }
     }
 
-    fn exchange_if_unread(&self) -> bool {
+    fn exchange_emptied(&self) -> bool {
         let cpus = 0..self.host.cpus().min(MAX_CPUS);
         // All before the first is exchanged: the next try must not bring one back.
         if !cpus.clone().filter_map(|cpu| self.spares.get(cpu)).all(Buffer::try_reset) {

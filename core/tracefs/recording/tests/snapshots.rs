@@ -82,7 +82,7 @@ fn a_snapshot_comes_at_any_moment_and_the_files_go_on() {
     }
 }
 
-/// The second finds the buffer that the first has set aside, which is just being looked at: it is left to who looks.
+/// The second finds the buffer that the first has set aside, which is just being emptied: it is left to who does that.
 #[test]
 fn a_snapshot_that_was_held_up_is_taken_by_who_did() {
     let cleared = ("cleared", "trace", Some(""));
