@@ -24,6 +24,7 @@ unsafe extern "Rust" {
     safe fn __fgraph_cpu_id() -> usize;
     safe fn __fgraph_clock_ns() -> u64;
     safe fn __fgraph_counts_time() -> bool;
+    safe fn __fgraph_has_words() -> bool;
     safe fn __fgraph_counts_of_ns(ns: u64) -> Option<u64>;
     safe fn __fgraph_task_id() -> u32;
     safe fn __fgraph_preempt_disable();
@@ -58,6 +59,9 @@ unsafe impl Platform for Bound {
     #[inline(always)]
     fn counts_time() -> bool {
         __fgraph_counts_time()
+    }
+    fn has_words() -> bool {
+        __fgraph_has_words()
     }
     fn counts_of_ns(ns: u64) -> Option<u64> {
         __fgraph_counts_of_ns(ns)

@@ -17,9 +17,10 @@ use crate::limits::{LIMIT_WORDS, Limits};
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::{Context, Platform};
 use crate::regs::Regs;
-use crate::ring::{Brief, Ring};
+use crate::ring::{Brief, Buffer, Ring};
 use crate::shadow::MAX_DATA_WORDS;
-use crate::straight;
+use crate::site::Kept;
+use crate::straight::{self, Plain};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::task::TaskTrace;
 use crate::text::Resolve;
@@ -33,9 +34,11 @@ mod stack;
 pub(crate) use stack::mark_stack;
 
 /// The most CPUs that are recorded; what others do is lost, and counted nowhere.
-pub const MAX_CPUS: usize = 64;
+#[doc(inline)]
+pub use crate::quiesce::MAX_CPUS;
 
-static RINGS: [Ring; MAX_CPUS] = [const { Ring::new() }; MAX_CPUS];
+/// Whose buffers the return trampolines write by themselves too.
+pub(crate) static RINGS: [Ring; MAX_CPUS] = [const { Ring::new() }; MAX_CPUS];
 
 static RECORDED: AtomicU32 = AtomicU32::new(Recorded::RETVAL.bits());
 
@@ -43,7 +46,7 @@ static RECORDED: AtomicU32 = AtomicU32::new(Recorded::RETVAL.bits());
 pub fn set_recorded(recorded: Recorded) {
     let before = self::recorded();
     RECORDED.store(recorded.bits(), Ordering::Relaxed);
-    if (before ^ recorded).contains(Recorded::ARGS) {
+    if before != recorded {
         ENGINE.path_changed();
     }
 }
@@ -64,9 +67,10 @@ impl ReturnRegisters {
 }
 
 /// Tells how many return registers functions use, so that no register is recorded in which nothing was returned: where both are asked
-/// for ([`Recorded::SECOND`]), each call gets what its function uses. Without it both are recorded of each. Any context.
+/// for ([`Recorded::SECOND`]), each call gets what its function uses. Without it both are recorded of each. Task context.
 pub fn set_return_registers(registers: &'static ReturnRegisters) {
     RETURN_REGISTERS.store(core::ptr::from_ref(registers).cast_mut(), Ordering::Release);
+    ENGINE.path_changed();
 }
 
 /// How many return registers a function uses.
@@ -88,6 +92,15 @@ fn recorded_of(func: u32) -> Recorded {
         0 => recorded - (Recorded::RETVAL | Recorded::SECOND),
         1 => recorded - Recorded::SECOND,
         _ => recorded,
+    }
+}
+
+/// What of this function's calls the trampolines record.
+fn kept(func: u32) -> Kept {
+    match recorded_of(func) {
+        Recorded::RETVAL => Kept::Value,
+        recorded if recorded.is_empty() => Kept::Nothing,
+        _ => Kept::More,
     }
 }
 
@@ -116,7 +129,7 @@ pub fn limits_changed() {
 
 /// The function_graph tracer as a graph user for [`register_ftrace_graph`](crate::register_ftrace_graph).
 pub const fn function_graph(filter: Filter) -> GraphOps<FtraceRegs> {
-    GraphOps::new(entry, ret, filter).with_abandoned(abandoned).straight(plain_from)
+    GraphOps::new(entry, ret, filter).with_abandoned(abandoned).straight(Plain { from: plain_from, kept })
 }
 
 /// Which calls the straight path must record to do what [`entry`] and [`ret`] would, by their counts; `None` if it cannot.
@@ -332,20 +345,25 @@ fn abandoned(call: &mut AbandonedCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceReg
     LIMITS.forget(call);
 }
 
+/// A call of the straight path that returned.
+#[derive(Clone, Copy)]
+pub(crate) struct StraightCall {
+    pub(crate) number: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) retvals: [u64; 2],
+    pub(crate) ret_addr: RetAddr,
+}
+
 /// A call of the straight path returned. Preemption is off.
 #[inline(always)]
-pub(crate) fn straight_call(
-    frame: &straight::Frame,
-    retvals: [u64; 2],
-    end: u64,
-    depth: u32,
-    context: Context,
-    task: &TaskTrace,
-) {
+pub(crate) fn straight_call(call: StraightCall, depth: u32, context: Context, task: &TaskTrace) {
     let Some(ring) = here() else { return };
-    let state = tramp::state_of_prefixed(frame.func());
-    let (func, who, overrun) = (ENGINE.number_of_state(state), who(context), task.overrun() as u32);
-    let start = frame.start();
+    let StraightCall { number: func, start, end, retvals, ret_addr } = call;
+    let (who, overrun) = (who(context), task.overrun() as u32);
+    if context == Context::Task {
+        task.remember_who(who);
+    }
     // Twice the same code, so that neither looks whether there is a value.
     let brief = Brief { func, depth, who, start, end, retval: None };
     let recorded = match recorded() {
@@ -360,7 +378,23 @@ pub(crate) fn straight_call(
         let _ = ring.call(&brief);
         return;
     }
-    straight_call_otherwise(ring, func, depth, who, [start, end], retvals, frame.ret_addr(), overrun);
+    straight_call_otherwise(ring, func, depth, who, [start, end], retvals, ret_addr, overrun);
+}
+
+/// A call of the straight path returned, in a task without interrupts on top, and a trampoline has made the buffer busy for it.
+#[cold]
+pub(crate) fn claimed_call(buffer: &Buffer, call: StraightCall, depth: u32, task: &TaskTrace) {
+    let who = who(Context::Task);
+    task.remember_who(who);
+    let recorded = recorded_of(call.number);
+    let [retval, second] = call.retvals;
+    let _ = buffer.claimed(&Record::Call(Call {
+        retval: recorded.contains(Recorded::RETVAL).then_some(retval),
+        retval2: recorded.contains(Recorded::SECOND).then_some(second),
+        overrun: task.overrun() as u32,
+        ret_addr: recorded.contains(Recorded::RET_ADDR).then_some(call.ret_addr.get() as u64),
+        ..Call::new(call.number, depth, who, call.start, call.end)
+    }));
 }
 
 /// The rest of [`straight_call`]. By value, so that the usual way keeps nothing in memory.

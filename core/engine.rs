@@ -17,9 +17,11 @@ use crate::recursion::Group;
 use crate::regs::{Regs, Saved};
 use crate::site::{SiteReport, SiteSource, State, StateWord};
 use crate::sites::{Groups, ModuleId};
+use crate::straight::Plain;
 use crate::sync::{AtomicBool, Ordering, signal_fence};
 use crate::task::{MAX_NEST, TaskTrace};
 use crate::users::{Mask, Users, slots};
+use crate::wire::SHORT_FUNCS;
 use crate::words::Desk;
 
 #[derive(Clone, Copy, Debug)]
@@ -204,25 +206,56 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     #[inline(always)]
     pub(crate) fn record_straight(&self, task: &TaskTrace, took: u64, record: impl FnOnce(u32, Context)) {
         let depth = task.depth.load(Ordering::Relaxed);
-        if depth >= task.max_depth.load(Ordering::Relaxed) {
-            task.max_depth.fetch_max(depth + 1, Ordering::Relaxed);
+        if depth >= task.usual_depth.load(Ordering::Relaxed) {
+            task.now_so_deep(depth + 1);
         }
         if !self.is_straight_long(took) {
             return;
         }
-        // Nothing is called below that may be traced. If the embedder's functions are all the same, this ends the recursion, as the
-        // count in assembly does for entries.
+        let Some(nest) = Self::nest_straight(task) else { return };
+        P::preempt_disable();
+        record(depth, P::context());
+        P::preempt_enable();
+        Self::unnest_straight(task, nest);
+    }
+
+    /// Does the rest for the assembly, which holds preemption, and gives the hold back: `rest` is told the depth, if the call may be recorded.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
+    pub(crate) fn finish_straight(&self, task: &TaskTrace, rest: impl FnOnce(Option<u32>)) {
+        let nest = Self::nest_straight(task);
+        rest(nest.map(|_| task.depth.load(Ordering::Relaxed)));
+        P::preempt_enable();
+        if let Some(nest) = nest {
+            Self::unnest_straight(task, nest);
+        }
+    }
+
+    /// Switches tasks for the assembly, which found that this is due when it gave its hold back.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines call it"))]
+    pub(crate) fn switch_straight(&self, task: &TaskTrace) {
+        let Some(nest) = Self::nest_straight(task) else { return };
+        P::preempt_disable();
+        P::preempt_enable();
+        Self::unnest_straight(task, nest);
+    }
+
+    /// Counts this as a trampoline that is under way; `None` where there are too many. Nothing is called meanwhile that may be traced. If the
+    /// embedder's functions are all the same, this ends the recursion, as the count in assembly does for entries.
+    #[inline(always)]
+    fn nest_straight(task: &TaskTrace) -> Option<u32> {
         let nest = task.nest.load(Ordering::Relaxed);
         if nest >= MAX_NEST {
             task.nest_refused.fetch_add(1, Ordering::Relaxed);
-            return;
+            return None;
         }
         // What interrupts these lines leaves the word as it found it.
         task.nest.store(nest + 1, Ordering::Relaxed);
         signal_fence();
-        P::preempt_disable();
-        record(depth, P::context());
-        P::preempt_enable();
+        Some(nest)
+    }
+
+    #[inline(always)]
+    fn unnest_straight(task: &TaskTrace, nest: u32) {
         signal_fence();
         task.nest.store(nest, Ordering::Relaxed);
     }
@@ -276,11 +309,31 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     /// Lets the trampolines do by themselves what the users want, if they can. Under the lock, when a change of users is complete.
     fn choose_path(&self) {
         if P::counts_time() && !self.is_stopped() {
-            self.users.choose_path();
+            self.users.choose_path(|plain| self.record_in_assembly(plain));
             // `stop` comes from any context, and so perhaps just now. Its `off` is behind ours: then it stays off. Or it is before:
             // then our read-modify-write has seen what it stored, and so the load here sees what was stored before that.
             if self.is_stopped() {
                 self.users.straight.off();
+            }
+        }
+    }
+
+    /// Lets the trampolines record what they can of the calls of the kernel's functions.
+    fn record_in_assembly(&self, plain: Plain) {
+        if !P::has_words() {
+            return;
+        }
+        let kernel = self.sites.kernel();
+        // Before any state says so.
+        if let Some(first) = kernel.states().first() {
+            let states = core::ptr::from_ref(first).expose_provenance();
+            self.users.straight.states.store(states, Ordering::Release);
+        }
+        // Numbers behind do not fit into a record in short.
+        for index in 0..kernel.len().min(SHORT_FUNCS as usize) {
+            let (state, kept) = (kernel.state(index), (plain.kept)(index as u32));
+            if state.kept != kept {
+                kernel.set_state(index, State { kept, ..state });
             }
         }
     }

@@ -5,7 +5,8 @@
 //!             +1 function (FuncAddr)
 //!             +2 key (StackKey)
 //!             +3 control word:  63..36 stamp | 35..12 want | 11..10 state | 9..0 distance
-//!             +4 data blocks, each: header word (slot << 16 | words), then its words
+//!             +4 data blocks, each: header word (slot << 16 | words), then its words;
+//!                of a frame of the straight path one word alone, of the only user that wants it
 //! ```
 //!
 //! * distance: words from the start of the frame below to the start of this one; 0 for the lowest.
@@ -54,6 +55,16 @@ pub(crate) enum State {
     Building = 1,
     /// Everything is right, data blocks included.
     Sealed = 2,
+    /// The same of a frame that the trampolines pushed by themselves, for one user: [`straight`](crate::straight).
+    Straight = 3,
+}
+
+impl State {
+    /// Whether everything is right.
+    #[inline]
+    pub(crate) const fn is_sealed(self) -> bool {
+        matches!(self, Self::Sealed | Self::Straight)
+    }
 }
 
 /// The control word, taken apart.
@@ -79,6 +90,7 @@ impl Control {
         let state = match (word >> STATE_SHIFT) & ((1 << STATE_BITS) - 1) {
             1 => State::Building,
             2 => State::Sealed,
+            3 => State::Straight,
             _ => State::Dead,
         };
         Self {
@@ -116,7 +128,7 @@ mod tests {
     #[test]
     fn control_words_come_back_as_they_were() {
         for distance in [0, 1, 4, 37, MAX_FRAME_WORDS] {
-            for state in [State::Dead, State::Building, State::Sealed] {
+            for state in [State::Dead, State::Building, State::Sealed, State::Straight] {
                 for want in [0, 1, 0x80_0000, 0x5a_a55a, ALL_SLOTS] {
                     for stamp in [0, 1, 0x0f0_f0f0, MAX_STAMP] {
                         let control = Control { distance, state, want, stamp };

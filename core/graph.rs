@@ -15,6 +15,7 @@ use crate::platform::{Context, Fatal};
 use crate::recursion::Group;
 use crate::regs::Regs;
 use crate::shadow::Frame;
+use crate::straight::Plain;
 use crate::sync::{AtomicUsize, Ordering};
 use crate::task::TaskTrace;
 use crate::users::{Mask, Users, slots};
@@ -48,9 +49,8 @@ pub struct GraphOps<R: Regs> {
     private: usize,
     /// What this is a part of, if it is one of this crate's own.
     pub(crate) owner: Owner,
-    /// Whether the straight path does at the moment what the callbacks do, and for which calls it calls anything: those that took so
-    /// many counts, or longer. `None` if it never does.
-    straight: Option<fn() -> Option<u64>>,
+    /// If the straight path can do what the callbacks do.
+    straight: Option<Plain>,
 }
 
 impl<R: Regs> GraphOps<R> {
@@ -72,18 +72,17 @@ impl<R: Regs> GraphOps<R> {
         self
     }
 
-    /// The same, for which the straight path does what the callbacks do as long as `now` says so, which also tells how many counts a
-    /// call must take to be recorded. Who changes what it says calls
+    /// The same, for which the straight path does what the callbacks do as long as `plain` says so. Who changes what it says calls
     /// [`Engine::path_changed`](crate::Engine::path_changed) afterwards.
     #[cfg_attr(not(any(feature = "trampolines", test)), expect(dead_code, reason = "the tracer is one"))]
-    pub(crate) const fn straight(mut self, now: fn() -> Option<u64>) -> Self {
-        self.straight = Some(now);
+    pub(crate) const fn straight(mut self, plain: Plain) -> Self {
+        self.straight = Some(plain);
         self
     }
 
-    /// Which calls are recorded, by how many counts they took at least, if the straight path does what the callbacks do. Control side.
-    pub(crate) fn straight_from(&self) -> Option<u64> {
-        self.straight.and_then(|now| now())
+    /// What the straight path asks the user, if it has one. Control side.
+    pub(crate) fn plain(&self) -> Option<Plain> {
+        self.straight
     }
 
     /// The user's own word.
@@ -349,6 +348,7 @@ pub(crate) fn enter<R: Regs>(
     let ret_addr = fregs.return_address();
     let Ok(frame) = task.shadow.push(ret_addr, func, fregs.key()) else {
         let _ = task.overrun.fetch_add(1, Ordering::Relaxed);
+        task.forget_who();
         return;
     };
     let depth = task.depth.load(Ordering::Relaxed);

@@ -81,7 +81,9 @@ pub use graph::{
 pub use limits::{Admitted, Finished, LIMIT_WORDS, LimitOptions, Limits, PidSet};
 pub use machine::{Hooking, Layouts, Pair, Trampolines};
 pub use ops::{Ops, OpsFlags, OpsFunc};
-pub use platform::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+pub use platform::{
+    Context, CpuWords, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError,
+};
 pub use profile::{
     PROFILE_WORDS, ProfileError, ProfileRow, Profiler, write_profile, write_profile_head, write_profile_row,
 };
@@ -128,5 +130,5 @@ pub type FgraphOps = GraphOps<FtraceRegs>;
 /// For the expansion of this crate's macros.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::arch::register_fits;
+    pub use crate::arch::{check_words, cpu_words, register_fits};
 }

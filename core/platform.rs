@@ -64,6 +64,28 @@ impl TaskRegister {
     }
 }
 
+/// Words of the embedder's that the return trampolines use by themselves, so that a call can be recorded without a call to the
+/// kernel. Each offset is in bytes from the address in [`CURRENT`](Platform::CURRENT)'s register, as there; on arm64 it is a multiple of 8
+/// below 4096.
+///
+/// The layout is that of Linux (`preempt_count`, and `thread_info` on arm64).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuWords {
+    /// Where the count is of what keeps the running task on its CPU: bits 0 to 7 count holds of preemption, bits 8 to 23 are all zero
+    /// in a task that no interrupt runs on top of, soft ones included. The trampolines add one and take one off, as
+    /// [`preempt_disable`](Platform::preempt_disable) does.
+    ///
+    /// Whether a switch is due stands beside it, inverted, so that one look tells: on x86_64 in bit 31 of these 32 bits, which are the
+    /// CPU's; on arm64 in the upper half of 64 bits, which are the task's. If all is 0 behind the trampolines' decrement, they call
+    /// `preempt_disable` and [`preempt_enable`](Platform::preempt_enable), to switch there.
+    pub preempt_count: usize,
+    /// Where the number of the CPU is that the task runs on, 32 bits, as [`cpu_id`](Platform::cpu_id) tells it. It is read with preemption
+    /// held.
+    pub cpu: usize,
+    /// How many CPUs there are at most: every number is less.
+    pub cpus: usize,
+}
+
 /// Kernel text could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextWriteError {
@@ -139,9 +161,13 @@ impl fmt::Display for Fatal {
 ///    traced.
 /// 3. Between [`preempt_disable`](Self::preempt_disable) and [`preempt_enable`](Self::preempt_enable) the task stays on its CPU.
 /// 4. [`write_text`](Self::write_text) writes what it is told, and nothing else.
+/// 5. [`WORDS`](Self::WORDS) is `None` or leads to words that are what [`CpuWords`] says wherever traced code can run.
 pub unsafe trait Platform: 'static {
     /// Where the trampolines find the current task's trace block.
     const CURRENT: CurrentTask;
+
+    /// What the trampolines may use by themselves to record a call; `None` if they must ask by the functions below, at some cost.
+    const WORDS: Option<CpuWords> = None;
 
     /// How deep in interrupts the caller runs.
     fn context() -> Context;
@@ -167,7 +193,8 @@ pub unsafe trait Platform: 'static {
         None
     }
 
-    /// Number and name of the current task, for records: called with preemption disabled.
+    /// Number and name of the current task, for records: called with preemption disabled. It does not change as long as the task has the
+    /// shadow stack that it was given.
     fn task_id() -> u32;
 
     /// Keeps the current task on this CPU until the matching [`preempt_enable`](Self::preempt_enable). Nests.
@@ -196,6 +223,12 @@ pub unsafe trait Platform: 'static {
     /// The last word: a hooked function returned and its return address is not known. Interrupts are in any state;
     /// tracing has been stopped for good.
     fn fatal(why: Fatal) -> !;
+
+    /// Whether the trampolines have their words. Not for implementors.
+    #[doc(hidden)]
+    fn has_words() -> bool {
+        Self::WORDS.is_some()
+    }
 }
 
 /// Binds the one [`Platform`](crate::Platform) of an image, at module level: `fgraph::bind_platform!(MyKernel);`
@@ -211,6 +244,12 @@ macro_rules! bind_platform {
             ".set fgraph_current_offset, {offset}",
             ".globl fgraph_current_read",
             ".set fgraph_current_read, {read}",
+            ".globl fgraph_preempt_count",
+            ".set fgraph_preempt_count, {preempt_count}",
+            ".globl fgraph_cpu_number",
+            ".set fgraph_cpu_number, {cpu}",
+            preempt_count = const $crate::__private::cpu_words::<$platform>().preempt_count,
+            cpu = const $crate::__private::cpu_words::<$platform>().cpu,
             offset = const <$platform as $crate::Platform>::CURRENT.offset,
             read = const <$platform as $crate::Platform>::CURRENT.register.arm64_read_to_x16(),
         );
@@ -226,6 +265,7 @@ macro_rules! bind_platform {
                     $crate::__private::register_fits(CURRENT.register),
                     "CurrentTask::register is not one of this machine"
                 );
+                $crate::__private::check_words::<$platform>();
             }
 
             #[unsafe(no_mangle)]
@@ -247,6 +287,10 @@ macro_rules! bind_platform {
             #[unsafe(link_section = ".text.notrace.fgraph_platform")]
             extern "Rust" fn __fgraph_counts_time() -> bool {
                 <$platform as Platform>::counts_time()
+            }
+            #[unsafe(no_mangle)]
+            extern "Rust" fn __fgraph_has_words() -> bool {
+                <$platform as Platform>::WORDS.is_some()
             }
             #[unsafe(no_mangle)]
             extern "Rust" fn __fgraph_counts_of_ns(ns: u64) -> Option<u64> {

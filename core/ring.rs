@@ -47,6 +47,8 @@ mod buffer;
 mod figures;
 mod floor;
 mod latest;
+#[cfg(feature = "trampolines")]
+pub(crate) mod offsets;
 mod read;
 mod write;
 
@@ -123,9 +125,10 @@ impl core::error::Error for RingError {}
 /// for task context. A writer that is under way goes on in the buffer it started in: one that was taken away is at rest once every CPU's
 /// preemption-off sections have ended, which is also when its memory can be used for something else.
 #[derive(Debug)]
+#[repr(C, align(32))]
 pub struct Ring {
     /// What is written to: null when off.
-    active: AtomicPtr<Buffer>,
+    pub(crate) active: AtomicPtr<Buffer>,
     /// The buffer there is, or null.
     buffer: AtomicPtr<Buffer>,
     on: AtomicBool,

@@ -131,19 +131,27 @@ impl Position {
     }
 }
 
+/// What a stack without memory has in the place of its first frame: a dead one. The return trampoline looks there without asking, and nobody
+/// writes there.
+const NO_WORDS: &[usize; FRAME_WORDS] = &[0; FRAME_WORDS];
+
 /// A task's shadow stack, with or without memory.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     pub(crate) words: AtomicPtr<AtomicUsize>,
-    /// 0 while there is no memory; otherwise `words` points to this many words that live for ever.
+    /// 0 while there is no memory, and `words` is [`NO_WORDS`]; otherwise `words` points to this many words that live for ever.
     pub(crate) len: AtomicUsize,
     pub(crate) state: AtomicU64,
+}
+
+const fn no_words() -> *mut AtomicUsize {
+    core::ptr::from_ref(NO_WORDS).cast_mut().cast()
 }
 
 impl Shadow {
     pub(crate) const fn new() -> Self {
         Self {
-            words: AtomicPtr::new(core::ptr::null_mut()),
+            words: AtomicPtr::new(no_words()),
             len: AtomicUsize::new(0),
             state: AtomicU64::new(Position::EMPTY.pack()),
         }
@@ -176,7 +184,7 @@ impl Shadow {
             return Err(StackError::InUse { frames });
         }
         self.len.store(0, Ordering::Relaxed);
-        let words = self.words.swap(core::ptr::null_mut(), Ordering::Relaxed);
+        let words = self.words.swap(no_words(), Ordering::Relaxed);
         // SAFETY: `words` came out of a `&'static mut [usize]` of `len` elements in `give`; with `len` at 0 nothing in this
         // module makes a reference into it any more, and those made before ended with the functions that made them.
         Ok(unsafe { core::slice::from_raw_parts_mut(words.cast(), len) })
@@ -321,12 +329,16 @@ impl Shadow {
         if position.newest != frame.0 {
             return None;
         }
-        self.block(frame.0, position.top, slot)
+        self.block(frame.0, position.top, slot, Control::decode(self.control_of(frame)))
     }
 
     /// The block of user `slot` in the frame from `start` to `end`.
-    fn block(&self, start: u32, end: u32, slot: usize) -> Option<&[AtomicUsize]> {
+    #[inline(always)]
+    fn block(&self, start: u32, end: u32, slot: usize, control: Control) -> Option<&[AtomicUsize]> {
         let mut at = start as usize + FRAME_WORDS;
+        if control.state == State::Straight {
+            return self.straight_block(at, end, control.want == 1 << slot);
+        }
         while at < end as usize {
             let header = DataHeader::decode(self.get(at) as u64);
             let behind = at + 1 + header.words;
@@ -339,6 +351,12 @@ impl Shadow {
             at = behind;
         }
         None
+    }
+
+    /// The data of a frame of the straight path, which stands there without a header.
+    #[cold]
+    fn straight_block(&self, at: usize, end: u32, is_theirs: bool) -> Option<&[AtomicUsize]> {
+        (is_theirs && at < end as usize).then(|| self.slice(at, end as usize - at))
     }
 
     /// The data that user `slot` reserved `depth` calls up from `frame`, which must be the newest: 0 is `frame` itself, and then
@@ -357,10 +375,9 @@ impl Shadow {
         let (mut at, mut end, mut left) = (frame.0, position.top, depth);
         loop {
             let control = self.control(at);
-            let counts =
-                at == frame.0 || control.state == State::Sealed && theirs(control.want, control.stamp);
+            let counts = at == frame.0 || control.state.is_sealed() && theirs(control.want, control.stamp);
             match (counts, left) {
-                (true, 0) => return self.block(at, end, slot),
+                (true, 0) => return self.block(at, end, slot, control),
                 (true, _) => left -= 1,
                 (false, _) => {}
             }
@@ -383,7 +400,7 @@ impl Shadow {
             frame,
             ret_addr: RetAddr::new(words[RET].load(Ordering::Relaxed)),
             func: FuncAddr::new(words[FUNC].load(Ordering::Relaxed)),
-            want: if control.state == State::Sealed { control.want } else { 0 },
+            want: if control.state.is_sealed() { control.want } else { 0 },
             stamp: control.stamp,
         })
     }
@@ -504,7 +521,7 @@ impl Iterator for Walk<'_> {
                     ret_addr: RetAddr::new(self.shadow.get(start + RET)),
                     func: FuncAddr::new(self.shadow.get(start + FUNC)),
                     key: StackKey::new(self.shadow.get(start + KEY)),
-                    sealed: control.state == State::Sealed,
+                    sealed: control.state.is_sealed(),
                 });
             }
         }

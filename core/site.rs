@@ -42,12 +42,41 @@ impl Flavor {
 const TARGET_SHIFT: u32 = 2;
 const NOTRACE: u64 = 1 << 4;
 const TOUCHED: u64 = 1 << 5;
+const KEPT_SHIFT: u32 = 6;
 const LAYOUT_SHIFT: u32 = 8;
 const LAYOUT_BITS: u32 = 8;
 const INCLUDE_SHIFT: u32 = LAYOUT_SHIFT + LAYOUT_BITS;
 const EXCLUDE_SHIFT: u32 = INCLUDE_SHIFT + SLOTS as u32;
 
 const_assert_eq!(EXCLUDE_SHIFT + SLOTS as u32, u64::BITS);
+
+/// What the tracer records of a function's calls, beside their times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kept {
+    /// More than the trampolines record by themselves, or nobody has said yet.
+    More = 0,
+    /// One return register.
+    Value = 1,
+    /// Nothing.
+    Nothing = 2,
+}
+
+impl Kept {
+    const fn from_bits(bits: u64) -> Self {
+        match bits & 3 {
+            1 => Self::Value,
+            2 => Self::Nothing,
+            _ => Self::More,
+        }
+    }
+}
+
+/// The bits of a state word's lowest byte that say what is kept.
+#[cfg(feature = "trampolines")]
+pub(crate) const KEPT_NOTHING: u8 = (Kept::Nothing as u8) << KEPT_SHIFT;
+#[cfg(feature = "trampolines")]
+pub(crate) const KEPT_VALUE: u8 = (Kept::Value as u8) << KEPT_SHIFT;
 
 /// The state word of a site, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +89,8 @@ pub(crate) struct State {
     pub(crate) notrace: bool,
     /// The site has been patched since the start.
     pub(crate) touched: bool,
+    /// What the function_graph tracer records, for the trampolines that do it.
+    pub(crate) kept: Kept,
     pub(crate) layout: Layout,
     /// Users whose set of functions has this one.
     pub(crate) include: Mask,
@@ -73,6 +104,7 @@ impl State {
             | (self.target as u64) << TARGET_SHIFT
             | if self.notrace { NOTRACE } else { 0 }
             | if self.touched { TOUCHED } else { 0 }
+            | (self.kept as u64) << KEPT_SHIFT
             | (self.layout.0 as u64) << LAYOUT_SHIFT
             | ((self.include & ALL_SLOTS) as u64) << INCLUDE_SHIFT
             | (self.exclude as u64) << EXCLUDE_SHIFT
@@ -85,6 +117,7 @@ impl State {
             target: Flavor::from_bits(word >> TARGET_SHIFT),
             notrace: word & NOTRACE != 0,
             touched: word & TOUCHED != 0,
+            kept: Kept::from_bits(word >> KEPT_SHIFT),
             layout: Layout((word >> LAYOUT_SHIFT) as u8),
             include: (word >> INCLUDE_SHIFT) as Mask & ALL_SLOTS,
             exclude: (word >> EXCLUDE_SHIFT) as Mask & ALL_SLOTS,
@@ -355,6 +388,7 @@ impl SiteTable {
                 target: Flavor::Off,
                 notrace: forbidden,
                 touched: false,
+                kept: Kept::More,
                 layout: found.layout,
                 include: 0,
                 exclude: 0,
@@ -416,8 +450,9 @@ impl SiteTable {
         unsafe { core::slice::from_raw_parts(self.entries.load(Ordering::Relaxed), len) }
     }
 
+    /// The words of all sites.
     #[inline]
-    fn states(&self) -> &[StateWord] {
+    pub(crate) fn states(&self) -> &[StateWord] {
         let len = self.len.load(Ordering::Acquire);
         if len == 0 {
             return &[];

@@ -3,7 +3,8 @@
 use crate::platform::Context;
 use crate::recursion::{Group, Guarded, Recursion};
 use crate::shadow::{Shadow, StackError, Walk};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::wire::{SHORT_DEPTHS, Who};
 
 use sleep::Sleep;
 use words::Words;
@@ -29,7 +30,14 @@ pub struct TaskTrace {
     /// Hooked calls that have not returned.
     pub(crate) depth: AtomicU32,
     pub(crate) pause: AtomicU32,
+    /// Words of the shadow stack that the trampolines may push frames to by themselves: none while the task is paused.
+    pub(crate) room: AtomicUsize,
     pub(crate) max_depth: AtomicU32,
+    /// The depths that the trampolines record by themselves are below: those that there were, and that a record in short has.
+    pub(crate) usual_depth: AtomicU32,
+    /// Who this is in records, of the task without interrupts on top, if the trampolines may record its calls by themselves; else
+    /// [`UNKNOWN`](Self::UNKNOWN).
+    pub(crate) who: AtomicU64,
     /// Entries that found [`MAX_NEST`] trampolines under way, counted in assembly; and returns of the straight path, which were not
     /// recorded then.
     pub(crate) nest_refused: AtomicU64,
@@ -41,8 +49,11 @@ pub struct TaskTrace {
     pub(crate) recursed: Counter,
     /// Returns of hooked calls, but those of the straight path.
     pub(crate) returns: Counter,
-    /// Those. Counted in assembly, which does not know the context: by what interrupts do not come between.
+    /// Those. Counted in assembly by one instruction, which interrupts do not come between; or by several, of the task itself, without
+    /// interrupts on top.
     pub(crate) straight_returns: AtomicU64,
+    /// Those that are counted by several instructions in an unknown context: so that what comes between is noticed.
+    pub(crate) straight_returns_apart: AtomicU64,
     /// A word for each graph user.
     pub(crate) words: Words,
     sleep: Sleep,
@@ -91,6 +102,9 @@ pub struct TaskStats {
 }
 
 impl TaskTrace {
+    /// The word of nobody.
+    const UNKNOWN: u64 = u64::MAX;
+
     /// A block without a shadow stack.
     pub const fn new() -> Self {
         Self {
@@ -99,13 +113,17 @@ impl TaskTrace {
             shadow: Shadow::new(),
             depth: AtomicU32::new(0),
             pause: AtomicU32::new(0),
+            room: AtomicUsize::new(0),
             max_depth: AtomicU32::new(0),
+            usual_depth: AtomicU32::new(0),
+            who: AtomicU64::new(Self::UNKNOWN),
             overrun: AtomicU64::new(0),
             abandoned: Counter::new(),
             nest_refused: AtomicU64::new(0),
             recursed: Counter::new(),
             returns: Counter::new(),
             straight_returns: AtomicU64::new(0),
+            straight_returns_apart: AtomicU64::new(0),
             words: Words::new(),
             sleep: Sleep::new(),
         }
@@ -116,7 +134,11 @@ impl TaskTrace {
     /// # Errors
     /// [`StackError::AlreadyThere`] and [`StackError::BadSize`]; nothing is changed then.
     pub fn give_stack(&self, words: &'static mut [usize]) -> Result<(), StackError> {
-        self.shadow.give(words)
+        // It may be another task that has this block now.
+        self.forget_who();
+        self.shadow.give(words)?;
+        self.settle_room();
+        Ok(())
     }
 
     /// Takes the shadow stack back.
@@ -127,7 +149,9 @@ impl TaskTrace {
     /// # Safety
     /// The task must not run traced code meanwhile: it is stopped or dead.
     pub unsafe fn take_stack(&self) -> Result<&'static mut [usize], StackError> {
-        self.shadow.take()
+        let words = self.shadow.take();
+        self.settle_room();
+        words
     }
 
     /// Forgets what the task left on its shadow stack: it is dead, and none of its functions will return. Returns how many
@@ -144,7 +168,29 @@ impl TaskTrace {
         }
         self.abandoned.add(Context::Task, dropped as u64);
         self.depth.store(0, Ordering::Relaxed);
+        self.forget_who();
         dropped
+    }
+
+    /// Remembers who this is, if the trampolines need not ask any more: nothing is recorded beside times and what was returned. The task
+    /// itself, without interrupts on top.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines are the reason"))]
+    pub(crate) fn remember_who(&self, who: Who) {
+        if self.overrun() == 0 {
+            self.who.store(who.word(), Ordering::Relaxed);
+        }
+    }
+
+    /// Remembers the deepest nesting.
+    pub(crate) fn now_so_deep(&self, depth: u32) {
+        let deepest = self.max_depth.fetch_max(depth, Ordering::Relaxed).max(depth);
+        // An interrupt may have been deeper meanwhile: then its depth is found out once more.
+        self.usual_depth.store(deepest.min(SHORT_DEPTHS), Ordering::Relaxed);
+    }
+
+    /// Lets the next call ask who this is.
+    pub(crate) fn forget_who(&self) {
+        self.who.store(Self::UNKNOWN, Ordering::Relaxed);
     }
 
     /// Whether the task has a shadow stack.
@@ -155,12 +201,26 @@ impl TaskTrace {
     /// Keeps graph users from new calls of this task until [`resume`](Self::resume); calls that are hooked still return through
     /// their hooks. Counts; any context.
     pub fn pause(&self) {
-        self.pause.fetch_add(1, Ordering::Relaxed);
+        self.pause.fetch_add(1, Ordering::SeqCst);
+        self.settle_room();
     }
 
     /// Undoes one [`pause`](Self::pause). One too many does nothing.
     pub fn resume(&self) {
-        let _ = self.pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        let _ = self.pause.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |n| n.checked_sub(1));
+        self.settle_room();
+    }
+
+    /// Makes `room` what the pauses and the stack say. Others may do so at the same time: who stores what has become wrong sees that behind
+    /// the store, since all accesses are in one order, and stores again.
+    fn settle_room(&self) {
+        loop {
+            let (pauses, len) = (self.pause.load(Ordering::SeqCst), self.shadow.len.load(Ordering::SeqCst));
+            self.room.store(if pauses == 0 { len } else { 0 }, Ordering::SeqCst);
+            if pauses == self.pause.load(Ordering::SeqCst) && len == self.shadow.len.load(Ordering::SeqCst) {
+                return;
+            }
+        }
     }
 
     #[inline]
@@ -199,7 +259,9 @@ impl TaskTrace {
 
     /// The counters, each exact when the task is stopped.
     pub fn stats(&self) -> TaskStats {
-        let returns = self.returns.sum() + self.straight_returns.load(Ordering::Relaxed);
+        let returns = self.returns.sum()
+            + self.straight_returns.load(Ordering::Relaxed)
+            + self.straight_returns_apart.load(Ordering::Relaxed);
         let abandoned = self.abandoned.sum();
         let depth = self.depth.load(Ordering::Relaxed);
         TaskStats {

@@ -156,19 +156,19 @@ pub trait Inspect {
 /// The addresses that a walker must know of the hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hooks {
-    /// Where hooked functions return to, those hooked the classic way first. Right before the second stands the call of those
-    /// hooked the balanced way.
-    pub hookers: [RetAddr; 2],
-    /// All trampolines. The return hookers are the last of them.
+    /// Where hooked functions return to: those of the straight path, those hooked the classic way, those hooked the balanced way. Right
+    /// before the first and before the last stands the call of these functions.
+    pub hookers: [RetAddr; 3],
+    /// All trampolines. Those at entries are the first of them.
     pub trampolines: Range<usize>,
-    /// The entry trampolines that sleds jump to.
+    /// The entry trampolines that sleds jump to, the last of those at entries.
     pub jumped: Range<usize>,
 }
 
 impl Hooks {
     /// Whether `pc` lies in an entry trampoline.
     fn is_entry(&self, pc: usize) -> bool {
-        (self.trampolines.start..self.hookers[0].get()).contains(&pc)
+        (self.trampolines.start..self.jumped.end).contains(&pc)
     }
 
     /// Whether a return address is one that hooked functions have.

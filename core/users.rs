@@ -13,7 +13,7 @@ use crate::frame::MAX_STAMP;
 use crate::graph::GraphOps;
 use crate::ops::Ops;
 use crate::regs::Regs;
-use crate::straight::Straight;
+use crate::straight::{Plain, Straight};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, interrupt_point};
 
 /// Slots, each with a bit of its own in every site's state.
@@ -124,12 +124,16 @@ impl<R: Regs> Users<R> {
         };
     }
 
-    /// Takes the straight path if there is one for the users that are enabled. Control side.
-    pub(crate) fn choose_path(&self) {
+    /// Takes the straight path if there is one for the users that are enabled, behind `prepare`. Control side.
+    pub(crate) fn choose_path(&self, prepare: impl FnOnce(Plain)) {
         let (entries, graphs) = (self.entries(), self.graphs());
         let slot = graphs.trailing_zeros() as usize;
         let only = entries == 0 && graphs.is_power_of_two();
-        if only && let Some(least) = self.graph(slot).and_then(GraphOps::straight_from) {
+        if only
+            && let Some(plain) = self.graph(slot).and_then(GraphOps::plain)
+            && let Some(least) = (plain.from)()
+        {
+            prepare(plain);
             self.straight.on(slot, self.stamp(), least);
         }
     }

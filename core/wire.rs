@@ -102,19 +102,27 @@ pub(crate) const FEW_WORDS: usize = 12;
 const MAGIC: u64 = 0x4746;
 
 /// Bits of a time and of a function in a call in short: a quarter of a millisecond, and a million functions.
-const TIME_BITS: u32 = 18;
+pub(crate) const TIME_BITS: u32 = 18;
 const FUNC_BITS: u32 = 20;
 const DEPTH_BITS: u32 = 5;
-const FUNC_SHIFT: u32 = 3 + DEPTH_BITS;
-const DURATION_SHIFT: u32 = FUNC_SHIFT + FUNC_BITS;
-const DELTA_SHIFT: u32 = DURATION_SHIFT + TIME_BITS;
+pub(crate) const DEPTH_SHIFT: u32 = 3;
+pub(crate) const FUNC_SHIFT: u32 = DEPTH_SHIFT + DEPTH_BITS;
+pub(crate) const DURATION_SHIFT: u32 = FUNC_SHIFT + FUNC_BITS;
+pub(crate) const DELTA_SHIFT: u32 = DURATION_SHIFT + TIME_BITS;
+/// Depths and functions of a call in short are below.
+pub(crate) const SHORT_DEPTHS: u32 = 1 << DEPTH_BITS;
+pub(crate) const SHORT_FUNCS: u32 = 1 << FUNC_BITS;
 const _: () = assert!(DELTA_SHIFT + TIME_BITS == 64);
 
-const TAG_VOID: u64 = 1;
-const TAG_VALUE: u64 = 2;
-const TAG_SMALL: u64 = 3;
+pub(crate) const TAG_VOID: u64 = 1;
+pub(crate) const TAG_VALUE: u64 = 2;
+pub(crate) const TAG_SMALL: u64 = 3;
+/// Values below need no word of their own.
+pub(crate) const SMALL_VALUES: u64 = 2;
 const TAG_TWO_WORDS: u64 = 6;
 const TAG_LONG: u64 = 7;
+#[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines ask"))]
+pub(crate) const TAG_MASK: usize = 7;
 
 const KIND_WHO: u8 = 1;
 const KIND_TIME: u8 = 2;

@@ -158,16 +158,39 @@ fn hooked_functions_return_by_a_return() {
         let text = fs::read_to_string(root().join(path)).unwrap();
         let (_, body) = text.split_once(hooker).unwrap_or_else(|| panic!("{path} has no {hooker}"));
         let (body, _) = body.split_once(".size \\name").unwrap();
-        let code: Vec<&str> = body
-            .lines()
-            .map(|line| {
-                line.split(['#', ';']).next().unwrap_or_default().split("//").next().unwrap_or_default()
-            })
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('.'))
-            .collect();
+        let code = instructions(body);
         assert!(code.ends_with(end), "{path} ends in {:?}", &code[code.len().saturating_sub(6)..]);
         let jumps = ["jmp", "br ", "blr", "bx "];
         assert!(!code.iter().any(|line| jumps.iter().any(|jump| line.starts_with(jump))), "{path}: {code:?}");
     }
+}
+
+/// The straight path's hooker leaves by a return as well, or to the other hooker.
+#[test]
+fn the_straight_hooker_returns_by_a_return() {
+    for path in ["asm/x86_64/straight.s", "asm/arm64/straight.s"] {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let (_, body) = text.split_once("\nfgraph_straight_hooker:").unwrap();
+        let (body, _) = body.split_once(".size fgraph_straight_hooker").unwrap();
+        let code = instructions(body);
+        assert!(code.contains(&"ret"), "{path}: {code:?}");
+        let calls: Vec<&&str> =
+            code.iter().filter(|line| line.starts_with("call ") || line.starts_with("bl ")).collect();
+        assert_eq!(calls.len(), 1, "{path}: {calls:?}");
+        for line in code.iter().filter(|line| line.starts_with("jmp ") || line.starts_with("b ")) {
+            let target = line.split_whitespace().nth(1).unwrap();
+            let is_label = target.trim_end_matches(['b', 'f']).parse::<u32>().is_ok();
+            assert!(is_label || target == "fgraph_balanced_hooker", "{path}: {line}");
+        }
+        assert!(!code.iter().any(|line| ["br ", "blr "].iter().any(|jump| line.starts_with(jump))), "{path}");
+    }
+}
+
+/// The lines that are instructions.
+fn instructions(body: &str) -> Vec<&str> {
+    body.lines()
+        .map(|line| line.split(['#', ';']).next().unwrap_or_default().split("//").next().unwrap_or_default())
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('.'))
+        .collect()
 }

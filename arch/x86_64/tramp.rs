@@ -7,7 +7,8 @@ use memoffset::offset_of;
 use crate::addr::{FuncAddr, RetAddr, SiteAddr};
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::offsets as shadow;
-use crate::arch::straight::fgraph_straight_record;
+use crate::arch::straight::{self, fgraph_straight_record};
+use crate::arch::tracer;
 use crate::arch::x86_64::insn::{CALL_LEN, ENDBR64};
 use crate::arch::x86_64::offsets as o;
 use crate::arch::x86_64::patch::{SHORT, X86_64};
@@ -15,8 +16,10 @@ use crate::arch::x86_64::regs::{FtraceRegs, RETURN_EARLY};
 use crate::engine::Engine;
 use crate::machine::{Machine, Pair, Trampolines};
 use crate::regs::Regs;
-use crate::site::{Flavor, StateWord};
+use crate::ring::offsets as ring;
+use crate::site::{Flavor, KEPT_NOTHING, KEPT_VALUE, StateWord};
 use crate::straight::Straight;
+use crate::wire;
 
 pub(crate) type Live = X86_64;
 
@@ -58,22 +61,47 @@ global_asm!(
     ".set FGRAPH_STATE_BEFORE, {state_before}",
     ".set FGRAPH_TASK_STATE, {task_state}",
     ".set FGRAPH_TASK_WORDS, {task_words}",
-    ".set FGRAPH_TASK_LEN, {task_len}",
-    ".set FGRAPH_TASK_PAUSE, {task_pause}",
+    ".set FGRAPH_TASK_ROOM, {task_room}",
     ".set FGRAPH_TASK_DEPTH, {task_depth}",
     ".set FGRAPH_FRAME_RET, {frame_ret}",
     ".set FGRAPH_FRAME_FUNC, {frame_func}",
     ".set FGRAPH_FRAME_KEY, {frame_key}",
     ".set FGRAPH_FRAME_CONTROL, {frame_control}",
-    ".set FGRAPH_FRAME_DATA, {frame_data}",
     ".set FGRAPH_FRAME_TIME, {frame_time}",
     ".set FGRAPH_STRAIGHT_WORDS, {straight_words}",
     ".set FGRAPH_TASK_NEWEST, {task_newest}",
     ".set FGRAPH_TASK_MAX_DEPTH, {task_max_depth}",
     ".set FGRAPH_TASK_RETURNS, {task_returns}",
     ".set FGRAPH_DISTANCES, {distances}",
+    ".set FGRAPH_RING_LOG2, {ring_log2}",
+    ".set FGRAPH_RING_BUSY, {ring_busy}",
+    ".set FGRAPH_RING_BASE, {ring_base}",
+    ".set FGRAPH_RING_WHO, {ring_who}",
+    ".set FGRAPH_RING_LIMIT, {ring_limit}",
+    ".set FGRAPH_RING_RECORDS, {ring_records}",
+    ".set FGRAPH_RING_NESTED, {ring_nested}",
+    ".set FGRAPH_RING_FIRST_WORD, {ring_first_word}",
+    ".set FGRAPH_RING_MASK, {ring_mask}",
+    ".set FGRAPH_RING_SHORT, {ring_short}",
+    ".set FGRAPH_TASK_WHO, {task_who}",
+    ".set FGRAPH_TASK_USUAL_DEPTH, {task_usual_depth}",
+    ".set FGRAPH_INTERRUPTS, {interrupts}",
+    ".set FGRAPH_KEPT_VALUE, {kept_value}",
+    ".set FGRAPH_KEPT_NOTHING, {kept_nothing}",
+    ".set FGRAPH_WRITTEN, {written}",
+    ".set FGRAPH_SWITCH_DUE, {switch_due}",
+    ".set FGRAPH_FUNC_SHIFT, {func_shift}",
+    ".set FGRAPH_DURATION_SHIFT, {duration_shift}",
+    ".set FGRAPH_DELTA_SHIFT, {delta_shift}",
+    ".set FGRAPH_TIME_BITS, {time_bits}",
+    ".set FGRAPH_TAG_VOID, {tag_void}",
+    ".set FGRAPH_TAG_VALUE, {tag_value}",
+    ".set FGRAPH_TAG_SMALL, {tag_small}",
+    ".set FGRAPH_SMALL_VALUES, {small_values}",
+    ".set FGRAPH_STATE_LOG2, {state_log2}",
     include_str!("../../asm/x86_64/entry.s"),
     include_str!("../../asm/x86_64/balanced.s"),
+    include_str!("../../asm/x86_64/straight.s"),
     include_str!("../../asm/x86_64/exit.s"),
     regs_size = const o::REGS_SIZE,
     regs_rax = const o::REGS_RAX,
@@ -110,14 +138,12 @@ global_asm!(
     prefixed_handler = sym fgraph_prefixed_handler,
     task_state = const shadow::TASK_STATE,
     task_words = const shadow::TASK_WORDS,
-    task_len = const shadow::TASK_LEN,
-    task_pause = const shadow::TASK_PAUSE,
+    task_room = const shadow::TASK_ROOM,
     task_depth = const shadow::TASK_DEPTH,
     frame_ret = const shadow::FRAME_RET,
     frame_func = const shadow::FRAME_FUNC,
     frame_key = const shadow::FRAME_KEY,
     frame_control = const shadow::FRAME_CONTROL,
-    frame_data = const shadow::FRAME_DATA,
     frame_time = const shadow::FRAME_TIME,
     straight_words = const shadow::STRAIGHT_WORDS,
     task_newest = const shadow::TASK_NEWEST,
@@ -126,9 +152,36 @@ global_asm!(
     distances = const shadow::DISTANCES,
     straight = const Engine::<Bound, Live>::STRAIGHT,
     straight_sealed = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, sealed),
-    straight_header = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, header),
     engine = sym ENGINE,
     straight_least = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, least),
+    ring_log2 = const ring::RING_LOG2,
+    ring_busy = const ring::BUSY,
+    ring_base = const ring::BASE,
+    ring_who = const ring::WHO,
+    ring_limit = const ring::LIMIT,
+    ring_records = const ring::RECORDS,
+    ring_nested = const ring::NESTED,
+    ring_first_word = const ring::FIRST_WORD,
+    ring_mask = const ring::MASK,
+    ring_short = const ring::SHORT,
+    task_who = const shadow::TASK_WHO,
+    task_usual_depth = const shadow::TASK_USUAL_DEPTH,
+    interrupts = const shadow::INTERRUPTS,
+    kept_value = const KEPT_VALUE,
+    kept_nothing = const KEPT_NOTHING,
+    written = const straight::WRITTEN,
+    switch_due = const straight::SWITCH_DUE,
+    func_shift = const wire::FUNC_SHIFT,
+    duration_shift = const wire::DURATION_SHIFT,
+    delta_shift = const wire::DELTA_SHIFT,
+    time_bits = const wire::TIME_BITS,
+    tag_void = const wire::TAG_VOID,
+    tag_value = const wire::TAG_VALUE,
+    tag_small = const wire::TAG_SMALL,
+    small_values = const wire::SMALL_VALUES,
+    state_log2 = const shadow::STATE_LOG2,
+    rings = sym tracer::RINGS,
+    straight_states = const Engine::<Bound, Live>::STRAIGHT + offset_of!(Straight, states),
     straight_record = sym fgraph_straight_record,
     entry_handler = sym fgraph_entry_handler,
     return_handler = sym fgraph_return_handler,
@@ -137,11 +190,12 @@ global_asm!(
 unsafe extern "C" {
     fn fgraph_args_entry();
     fn fgraph_regs_entry();
-    fn fgraph_balanced_entry();
     fn fgraph_guarded_entry();
     fn fgraph_return_early();
     fn fgraph_return_hooker();
     fn fgraph_balanced_hooker();
+    fn fgraph_straight_entry();
+    fn fgraph_straight_hooker();
     fn fgraph_trap_args_entry();
     fn fgraph_trap_regs_entry();
 }
@@ -154,7 +208,7 @@ pub(crate) fn trampolines() -> Trampolines {
             args: fgraph_args_entry as *const () as usize,
             regs: fgraph_regs_entry as *const () as usize,
         },
-        balanced: either(fgraph_balanced_entry as *const ()),
+        balanced: either(fgraph_straight_entry as *const ()),
         guarded: either(fgraph_guarded_entry as *const ()),
     }
 }
@@ -165,9 +219,10 @@ pub(crate) fn return_hooker() -> RetAddr {
     RetAddr::new(fgraph_return_hooker as *const () as usize)
 }
 
-/// That, and the address that functions return to which were hooked the balanced way.
-pub(crate) fn return_hookers() -> [RetAddr; 2] {
-    [return_hooker(), RetAddr::new(fgraph_balanced_hooker as *const () as usize)]
+/// All addresses that functions return to which were hooked: on the straight path, the classic way, the balanced way.
+pub(crate) fn return_hookers() -> [RetAddr; 3] {
+    let straight = RetAddr::new(fgraph_straight_hooker as *const () as usize);
+    [straight, return_hooker(), RetAddr::new(fgraph_balanced_hooker as *const () as usize)]
 }
 
 /// Called by the entry trampolines of plain sites with their register block.
@@ -201,16 +256,6 @@ fn return_early_if_asked(fregs: &mut FtraceRegs) {
         // SAFETY: a `ret` returns to the caller with the registers of the block, which is what was asked for.
         unsafe { fregs.set_ip(fgraph_return_early as *const () as usize) };
     }
-}
-
-/// The state word of a function with a prefix.
-#[inline(always)]
-pub(crate) fn state_of_prefixed(func: FuncAddr) -> *const StateWord {
-    let word = func.get().wrapping_sub(o::STATE_BEFORE);
-    // SAFETY: the straight path is entered by prefixes only, and `prepare` wrote the distance of the state word there before
-    // the function could run. Text can be read.
-    let distance = unsafe { core::ptr::with_exposed_provenance::<i32>(word).read_unaligned() };
-    core::ptr::with_exposed_provenance(func.get().wrapping_add_signed(distance as isize))
 }
 
 /// The time-stamp counter.

@@ -77,79 +77,6 @@ fgraph_trampolines_start:
     ldp     x9, x10, [sp, #FGRAPH_REGS_X + 8 * 9]
     .endm
 
-    // What the straight path computes with: at the lower end of a frame of so many bytes.
-    .macro fgraph_straight_save size
-    stp     x9, x10, [sp, #-\size]!
-    stp     x11, x12, [sp, #16]
-    stp     x13, x14, [sp, #32]
-    .endm
-
-    .macro fgraph_straight_restore size
-    ldp     x13, x14, [sp, #32]
-    ldp     x11, x12, [sp, #16]
-    ldp     x9, x10, [sp], #\size
-    .endm
-
-// The straight path: the frame of the only user, which is the tracer, pushed without a call. core/straight.rs says when,
-// core/shadow.rs what the stores and their order are for. Goes to 9f, with everything as it was, where it cannot be taken.
-//
-// Registers, once saved
-//   x16      the task's block
-//   x9       the frame's control word
-//   x11      the frame
-//   x10 x12 x13 x14  what is computed
-    .macro fgraph_straight_entry
-    tbz     x17, #FGRAPH_TAG_PREFIX_BIT, 9f // the way back needs the prefix to know the function by
-    fgraph_straight_save 48
-    adrp    x12, {engine} + {straight}
-    add     x12, x12, #:lo12:{engine} + {straight}
-    ldp     x9, x14, [x12]                  // the control word without its distance; the header of the data
-    cbz     x9, 8f
-    .word   fgraph_current_read             // mrs x16, <the task's register>: written by the linker
-    ldr     x16, [x16, #:lo12:fgraph_current_offset] // this task's block
-    cbz     x16, 8f                         // a task that is not traced
-    ldr     w10, [x16, #FGRAPH_TASK_PAUSE]
-    cbnz    w10, 8f
-    ldr     x10, [x16, #FGRAPH_TASK_STATE]  // newest << 32 | top
-    ldr     x13, [x16, #FGRAPH_TASK_LEN]
-    mov     w12, w10
-    add     x11, x12, #FGRAPH_STRAIGHT_WORDS
-    cmp     x11, x13
-    b.hi    8f                              // no stack, or no room: counted there
-    orr     x13, x11, x12, lsl #32          // the new state: this frame, up to its end
-    ldr     x11, [x16, #FGRAPH_TASK_WORDS]
-    add     x11, x11, x12, lsl #3
-    lsr     x10, x10, #32
-    sub     w12, w12, w10                   // the distance: 0 on an empty stack, where both are 0
-    str     x12, [x11, #FGRAPH_FRAME_CONTROL] // dead
-    str     x13, [x16, #FGRAPH_TASK_STATE]
-    // From here on interrupts push above. One that came before may have left a live frame here.
-    str     x12, [x11, #FGRAPH_FRAME_CONTROL]
-    orr     x9, x9, x12
-    ldr     w10, [x16, #FGRAPH_TASK_DEPTH]
-    add     w10, w10, #1
-    // An interrupt before this store counted up and down again, so w10 is still right.
-    str     w10, [x16, #FGRAPH_TASK_DEPTH]
-    bic     x10, x17, #FGRAPH_TAGS
-    and     x12, x17, #FGRAPH_TAG_PAD
-    sub     x12, x10, x12, lsl #2           // the function: a landing pad stands before its site
-    stp     x30, x12, [x11, #FGRAPH_FRAME_RET]
-    add     x12, sp, #48                    // the key
-    str     x12, [x11, #FGRAPH_FRAME_KEY]
-    str     x14, [x11, #FGRAPH_FRAME_DATA]
-    str     x9, [x11, #FGRAPH_FRAME_CONTROL] // sealed: everything that a walker needs is there
-    add     x16, x10, #FGRAPH_SLED
-    // As late as possible: what runs before belongs to the tracer, not to the function.
-    mrs     x10, cntvct_el0
-    str     x10, [x11, #FGRAPH_FRAME_TIME]
-    fgraph_straight_restore 48
-    adr     x30, fgraph_balanced_hooker
-    b       fgraph_balanced_call
-8:
-    fgraph_straight_restore 48
-9:
-    .endm
-
     // all: 1 saves every register, 0 those that the handler may change
     // balanced: 1 for the balanced way
     // parent, resume: the registers that have them once x11 is saved
@@ -158,9 +85,6 @@ fgraph_trampolines_start:
     .globl \name
     .type \name, %function
 \name:
-    .if \balanced && !\all
-    fgraph_straight_entry
-    .endif
     .word   fgraph_current_read             // mrs x16, <the task's register>: written by the linker
     ldr     x16, [x16, #:lo12:fgraph_current_offset] // this task's block
     cbz     x16, 3f                         // a task that is not traced

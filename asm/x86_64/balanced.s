@@ -1,7 +1,8 @@
 # x86_64 entry trampolines of prefixed sites: fgraph_balanced_entry and fgraph_guarded_entry. As in entry.s, but for what is said
 # here.
 #
-# Who comes here: the `jmp` in a site's prefix, which the two-byte jump at the function's entry goes to.
+# Who comes here: the `jmp` in a site's prefix, which the two-byte jump at the function's entry goes to; to the first by way of
+# fgraph_straight_entry (straight.s).
 #
 # On arrival
 #   r11      the function; the word of 32 bits before it is the distance from there to the site's state word
@@ -23,70 +24,6 @@
 #
 # S+8 is a multiple of 16 (psABI 3.2.2), so rsp is at the handler's call.
 
-# The straight path: the frame of the only user, which is the tracer, pushed without a call. core/straight.rs says when, core/shadow.rs
-# what the stores and their order are for. Goes to 9f, with everything as it was, where it cannot be taken.
-#
-# Registers
-#   rcx      the task's block
-#   rsi      the frame
-#   rdi      the stack's new state; then the frame's control word
-#   rax rdx  what is computed
-    .macro fgraph_straight_entry hooker
-    .cfi_remember_state
-    cmp dword ptr [rip + {engine} + {straight}], 0
-    je 9f
-    fgraph_straight_save
-    mov rcx, qword ptr gs:[fgraph_current_offset]
-    test rcx, rcx
-    jz 8f                                   # a task that is not traced
-    mov rax, [rcx + FGRAPH_TASK_STATE]      # newest << 32 | top
-    mov edx, eax
-    lea rdi, [rdx + FGRAPH_STRAIGHT_WORDS]
-    cmp rdi, [rcx + FGRAPH_TASK_LEN]
-    ja 8f                                   # no stack, or no room: counted there
-    cmp dword ptr [rcx + FGRAPH_TASK_PAUSE], 0
-    jne 8f
-    mov rsi, [rcx + FGRAPH_TASK_WORDS]
-    lea rsi, [rsi + rdx * 8]
-    shr rax, 32
-    neg eax
-    add eax, edx                            # the distance: 0 on an empty stack, where both are 0
-    shl rdx, 32
-    or rdi, rdx                             # the new state: this frame, up to its end
-    mov [rsi + FGRAPH_FRAME_CONTROL], rax   # dead
-    mov [rcx + FGRAPH_TASK_STATE], rdi
-    # From here on interrupts push above. One that came before may have left a live frame here.
-    mov [rsi + FGRAPH_FRAME_CONTROL], rax
-    inc dword ptr [rcx + FGRAPH_TASK_DEPTH]
-    mov rdi, [rip + {engine} + {straight_sealed}] # not 0, whatever became of the switch since
-    or rdi, rax
-    mov rax, [rsp + 40]
-    mov [rsi + FGRAPH_FRAME_RET], rax
-    mov [rsi + FGRAPH_FRAME_FUNC], r11
-    lea rcx, [rsp + 40]                     # S, the key; in a register that a stack walker does not follow
-    mov [rsi + FGRAPH_FRAME_KEY], rcx
-    mov rax, [rip + {engine} + {straight_header}]
-    mov [rsi + FGRAPH_FRAME_DATA], rax
-    mov [rsi + FGRAPH_FRAME_CONTROL], rdi   # sealed: everything that a walker needs is there
-    lea rax, [rip + \hooker]
-    mov [rcx], rax
-    # As late as possible: what runs before belongs to the tracer, not to the function.
-    rdtsc
-    shl rdx, 32
-    or rax, rdx
-    mov [rsi + FGRAPH_FRAME_TIME], rax
-    fgraph_straight_restore
-    lea r11, [r11 + FGRAPH_SHORT_SLED]
-    cmp byte ptr [r11 - FGRAPH_SHORT_SLED], FGRAPH_PAD_FIRST
-    jne fgraph_balanced_drop
-    lea r11, [r11 + FGRAPH_PAD_LEN]
-    jmp fgraph_balanced_drop
-8:
-    .cfi_adjust_cfa_offset 40
-    fgraph_straight_restore
-    .cfi_restore_state
-    .endm
-
     # hooker: what a hooked function returns to
     # guarded: 1 if the body must not be called
     .macro fgraph_prefixed_entry name, hooker, guarded
@@ -95,10 +32,6 @@
     .type \name, @function
 \name:
     .cfi_startproc                          # as the function itself
-    .if !\guarded
-    fgraph_straight_entry \hooker
-9:
-    .endif
     push rbp
     .cfi_adjust_cfa_offset 8
     .cfi_rel_offset rbp, 0
@@ -206,8 +139,4 @@ fgraph_jumped_start:
     fgraph_prefixed_entry fgraph_balanced_entry, fgraph_balanced_hooker, 0
     fgraph_prefixed_entry fgraph_guarded_entry, fgraph_return_hooker, 1
 
-    .globl fgraph_jumped_stop
-fgraph_jumped_stop:
-
     .purgem fgraph_prefixed_entry
-    .purgem fgraph_straight_entry

@@ -84,33 +84,6 @@ fgraph_trampolines_start:
     mov r10, [rsp + FGRAPH_REGS_R10]
     .endm
 
-    # What the straight path computes with.
-    .macro fgraph_straight_save
-    push rax
-    .cfi_adjust_cfa_offset 8
-    push rdx
-    .cfi_adjust_cfa_offset 8
-    push rcx
-    .cfi_adjust_cfa_offset 8
-    push rsi
-    .cfi_adjust_cfa_offset 8
-    push rdi
-    .cfi_adjust_cfa_offset 8
-    .endm
-
-    .macro fgraph_straight_restore
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop rdx
-    .cfi_adjust_cfa_offset -8
-    pop rax
-    .cfi_adjust_cfa_offset -8
-    .endm
-
     # all: 1 saves every register, 0 those that the handler may change
     .macro fgraph_entry name, saved, all
     .balign 16

@@ -20,116 +20,6 @@
 #
 # S+8 is a multiple of 16 (psABI 3.2.2), so rsp is at the handler's call.
 
-# The straight path: pops the frame that the entry's half (balanced.s) has pushed, and has the call recorded unless it was too short; nothing
-# is called then. Goes to 3f, with everything but r11 as it was, where it cannot be taken.
-#
-# Stack
-#   S-48     rax, rdx, rcx, rsi, rdi from S-16 on
-#   ...      for the record: r8, r9, r10, rcx, rsi, rdi; a word; vector registers, if the target uses them
-#
-# Registers
-#   rcx      the task's block
-#   rsi      the frame
-#   rdi      its control word without all that is the same in every frame: the distance
-#   rdx      when the function returned
-#   rax r11  what is computed
-    .macro fgraph_straight_exit
-    cmp dword ptr [rip + {engine} + {straight}], 0
-    je 3f
-    .cfi_remember_state
-    fgraph_straight_save
-    # As early as possible: what runs behind it belongs to the tracer, not to the function.
-    rdtsc
-    shl rdx, 32
-    or rdx, rax
-    mov rcx, qword ptr gs:[fgraph_current_offset]
-    test rcx, rcx
-    jz 8f                                   # a task that is not traced
-    mov eax, [rcx + FGRAPH_TASK_NEWEST]
-    lea rsi, [rax + FGRAPH_STRAIGHT_WORDS]
-    cmp rsi, [rcx + FGRAPH_TASK_LEN]
-    ja 8f                                   # no stack, or a shorter frame at its end
-    mov rsi, [rcx + FGRAPH_TASK_WORDS]
-    lea rsi, [rsi + rax * 8]
-    mov rdi, [rsi + FGRAPH_FRAME_CONTROL]
-    xor rdi, [rip + {engine} + {straight_sealed}] # not 0, whatever became of the switch since
-    cmp rdi, FGRAPH_DISTANCES
-    jae 8f                                  # not of the tracer as it is registered now
-    mov r11, [rsi + FGRAPH_FRAME_DATA]
-    cmp r11, [rip + {engine} + {straight_header}]
-    jne 8f                                  # not of this path
-    lea r11, [rsp + 48]                     # S, the key
-    cmp r11, [rsi + FGRAPH_FRAME_KEY]
-    jne 8f                                  # frames were left behind above
-    # Interrupts leave what follows as they find it, but for the count of returns.
-    dec dword ptr [rcx + FGRAPH_TASK_DEPTH]
-    mov eax, [rcx + FGRAPH_TASK_DEPTH]
-    cmp eax, [rcx + FGRAPH_TASK_MAX_DEPTH]
-    jae 5f                                  # deeper than ever
-    mov r11, rdx
-    sub r11, [rsi + FGRAPH_FRAME_TIME]
-    cmp r11, [rip + {engine} + {straight_least}]
-    jb 6f                                   # too short
-5:
-    push r8
-    .cfi_adjust_cfa_offset 8
-    push r9
-    .cfi_adjust_cfa_offset 8
-    push r10
-    .cfi_adjust_cfa_offset 8
-    push rcx
-    .cfi_adjust_cfa_offset 8
-    push rsi
-    .cfi_adjust_cfa_offset 8
-    push rdi
-    .cfi_adjust_cfa_offset 8
-    sub rsp, FGRAPH_VECTORS + 8
-    .cfi_adjust_cfa_offset FGRAPH_VECTORS + 8
-    fgraph_save_vectors 0
-    lea rbp, [rsp + FGRAPH_VECTORS + 96]    # S-8, the frame record, since something is called
-    mov rdi, rcx
-    mov rcx, [rbp - 8]
-    mov r8, [rbp - 16]
-    call {straight_record}                  # (block of the task, frame, time, results)
-    fgraph_restore_vectors 0
-    add rsp, FGRAPH_VECTORS + 8
-    .cfi_adjust_cfa_offset -(FGRAPH_VECTORS + 8)
-    pop rdi
-    .cfi_adjust_cfa_offset -8
-    pop rsi
-    .cfi_adjust_cfa_offset -8
-    pop rcx
-    .cfi_adjust_cfa_offset -8
-    pop r10
-    .cfi_adjust_cfa_offset -8
-    pop r9
-    .cfi_adjust_cfa_offset -8
-    pop r8
-    .cfi_adjust_cfa_offset -8
-6:
-    inc qword ptr [rcx + FGRAPH_TASK_RETURNS] # one instruction, which no interrupt comes between
-    mov rax, [rsi + FGRAPH_FRAME_RET]
-    mov [rsp + 48], rax                     # the real address, before the frame goes
-    mov [rsi + FGRAPH_FRAME_CONTROL], rdi   # dead
-    mov eax, [rcx + FGRAPH_TASK_NEWEST]     # the frame's place, which is free now
-    mov edx, eax
-    sub edx, edi                            # the one below: 0 if there is none, and so is eax
-    shl rdx, 32
-    or rax, rdx
-    mov [rcx + FGRAPH_TASK_STATE], rax
-    fgraph_straight_restore
-    pop rbp
-    .cfi_adjust_cfa_offset -8
-    ret                                     # to what stands at S, where the caller's call left it
-8:
-    .cfi_restore_state
-    .cfi_remember_state
-    .cfi_adjust_cfa_offset 40
-    fgraph_straight_restore
-3:
-    .cfi_restore_state
-    .endm
-
     # paired: 1 if the traced function's `ret` was paired with a call of ours, so that the caller's call still waits for
     # its own
     .macro fgraph_hooker name, paired
@@ -144,10 +34,6 @@
     push rbp
     .cfi_adjust_cfa_offset 8
     .cfi_rel_offset rbp, 0
-    .if \paired
-    fgraph_straight_exit
-    lea r11, [rip + \name]
-    .endif
     mov rbp, rsp
     .cfi_def_cfa_register rbp
     sub rsp, FGRAPH_REGS_SIZE + FGRAPH_VECTORS
@@ -219,9 +105,6 @@ fgraph_balanced_call:
 fgraph_trampolines_stop:
 
     .purgem fgraph_hooker
-    .purgem fgraph_straight_exit
-    .purgem fgraph_straight_save
-    .purgem fgraph_straight_restore
     .purgem fgraph_save_scratch
     .purgem fgraph_restore_scratch
     .purgem fgraph_save_vectors

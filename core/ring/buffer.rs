@@ -28,10 +28,11 @@ pub struct Counts {
 
 /// What the writers keep. See [`ring`](super) for who stores what; all positions count words.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(super) struct Writer {
-    pub(super) busy: AtomicU64,
+    /// First, where the trampolines of arm64 release it most cheaply.
     pub(super) commit: AtomicU64,
+    pub(super) busy: AtomicU64,
     /// The time of the last record that the outermost writer wrote, and who that was.
     pub(super) base: AtomicU64,
     pub(super) who: AtomicU64,
@@ -44,6 +45,7 @@ pub(super) struct Writer {
     /// Pages that were opened. Raised by whoever comes first, once a page.
     pub(super) entered: AtomicU64,
     pub(super) refused: AtomicU64,
+    pub(super) words: Words,
 }
 
 /// What the readers keep, on a line of their own.
@@ -62,26 +64,32 @@ pub(super) struct Shared {
 
 /// The memory.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Words {
-    /// Invariant: as many as `mask + 1`.
-    words: &'static [AtomicU64],
-    mask: u64,
+    /// Invariant: `mask + 1` words, lent for ever. A pointer, whose place in memory the trampolines can know.
+    pub(super) first: *const AtomicU64,
+    pub(super) mask: u64,
 }
+
+// SAFETY: it stands for a `&'static [AtomicU64]`, which is both.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
 
 impl Words {
     /// The word at a position.
     #[inline(always)]
     pub(super) fn at(self, position: u64) -> &'static AtomicU64 {
-        // SAFETY: masked, so at most `mask`, and there are `mask + 1` words (invariant of `words`).
-        unsafe { self.words.get_unchecked((position & self.mask) as usize) }
+        // SAFETY: masked, so at most `mask`, and there are `mask + 1` words for ever (invariant of `first`).
+        unsafe { &*self.first.add((position & self.mask) as usize) }
     }
 }
 
 /// A ring buffer over lent memory. All of it is for one CPU's writers; readers may be anywhere.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Buffer {
     pub(super) writer: Writer,
-    words: Words,
     pub(super) page_log2: u32,
     pub(super) cpu: u16,
     pub(super) shared: Shared,
@@ -120,8 +128,8 @@ impl Buffer {
                 first: zero(),
                 entered: zero(),
                 refused: zero(),
+                words: Words { first: words.as_ptr(), mask: words.len() as u64 - 1 },
             },
-            words: Words { words, mask: words.len() as u64 - 1 },
             page_log2: page_words.trailing_zeros(),
             cpu,
             shared: Shared {
@@ -137,13 +145,13 @@ impl Buffer {
     /// The memory. For several accesses: the compiler cannot know that it stays where it is.
     #[inline(always)]
     pub(super) fn words(&self) -> Words {
-        self.words
+        self.writer.words
     }
 
     /// The word at a position.
     #[inline(always)]
     pub(super) fn word(&self, position: u64) -> &'static AtomicU64 {
-        self.words.at(position)
+        self.writer.words.at(position)
     }
 
     pub(super) fn page_words(&self) -> u64 {
@@ -161,7 +169,7 @@ impl Buffer {
     }
 
     pub(super) fn pages(&self) -> u64 {
-        (self.words.mask >> self.page_log2) + 1
+        (self.writer.words.mask >> self.page_log2) + 1
     }
 
     /// Whose records these are.

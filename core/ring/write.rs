@@ -14,7 +14,7 @@ const HEADER: u64 = HEADER_WORDS as u64;
 
 /// What `busy` is while the outermost writer needs this many words at most, the longest record in short, or does not know yet.
 /// No record ends here, because a page's header is longer.
-const SHORT: u64 = 2;
+pub(crate) const SHORT: u64 = 2;
 
 /// Which writer a call is recorded by.
 #[derive(Clone, Copy)]
@@ -86,6 +86,27 @@ impl Buffer {
         } else {
             self.outermost::<FEW_WORDS>(&Record::Call(call))
         }
+    }
+
+    /// Goes on for a trampoline that has made this busy and then could not record a call by itself: records it, like
+    /// [`call`](Self::call).
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines come here"))]
+    pub(crate) fn claimed(&self, record: &Record<'_>) -> bool {
+        self.outermost::<FEW_WORDS>(record)
+    }
+
+    /// Goes on for a trampoline that has made this busy, and records nothing.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines come here"))]
+    pub(crate) fn give_up(&self) {
+        self.writer.busy.store(0, Relaxed);
+        signal_fence();
+        self.take_in_late(false);
+    }
+
+    /// Commits what nested writers wrote behind the record of a trampoline.
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the trampolines come here"))]
+    pub(crate) fn take_in_behind(&self) {
+        self.take_in_late(true);
     }
 
     /// Records a hit, like [`call`](Self::call).

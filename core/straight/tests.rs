@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::*;
-use crate::addr::StackKey;
+use crate::addr::{FuncAddr, RetAddr, StackKey};
 use crate::engine::Error;
 use crate::engine::image::{Image, Target, for_both_machines};
 use crate::filter::Filter;
@@ -26,10 +26,7 @@ fn enter(
     key: usize,
     time: usize,
 ) -> bool {
-    let (control, header) = straight.words();
-    if control == 0 {
-        return false;
-    }
+    let Some(control) = straight.is_on() else { return false };
     interrupt_point();
     let state = shadow.state.load(Ordering::Relaxed);
     let (newest, top) = (state >> 32, state & 0xffff_ffff);
@@ -51,7 +48,6 @@ fn enter(
     set(RET, ret_addr);
     set(FUNC, func);
     set(KEY, key);
-    set(FRAME_WORDS - 2, header as usize);
     set(CONTROL, (control | distance) as usize);
     set(FRAME_WORDS - 1, time);
     true
@@ -70,24 +66,16 @@ struct Call {
 /// What the assembly does at a return, load by load: the newest frame, if it has this key and is of the straight path. `None` where it
 /// goes the other way.
 fn find(shadow: &Shadow, straight: &Straight, key: usize) -> Option<Call> {
-    if straight.control.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
     interrupt_point();
     let newest = shadow.state.load(Ordering::Relaxed) >> 32;
-    if newest as usize + FRAME_WORDS > shadow.len.load(Ordering::Relaxed) {
-        return None;
-    }
     let words = words_at(shadow, newest);
     let get = |index: usize| {
         interrupt_point();
         words[index].load(Ordering::Relaxed)
     };
-    let distance = get(CONTROL) as u64 ^ straight.sealed.load(Ordering::Relaxed);
-    if distance >= 1 << crate::frame::DISTANCE_BITS {
-        return None;
-    }
-    let is_its_own = get(FRAME_WORDS - 2) as u64 == straight.header.load(Ordering::Relaxed);
+    let distance = get(CONTROL) as u64 ^ straight.control.load(Ordering::Relaxed);
+    let is_its_own = distance < 1 << crate::frame::DISTANCE_BITS;
+    // The rest of the frame is looked at only then: before, it may lie beyond the stack.
     (is_its_own && get(KEY) == key).then(|| Call {
         ret_addr: get(RET),
         func: get(FUNC),
@@ -97,7 +85,7 @@ fn find(shadow: &Shadow, straight: &Straight, key: usize) -> Option<Call> {
     })
 }
 
-/// And then, store by store, when the record is made and the return address is where the trampoline takes it from.
+/// And then, store by store, when the return address is where the trampoline takes it from.
 fn pop(shadow: &Shadow, call: Call) {
     interrupt_point();
     words_at(shadow, call.newest)[CONTROL].store(call.distance as usize, Ordering::Relaxed);
@@ -110,8 +98,9 @@ fn pop(shadow: &Shadow, call: Call) {
 
 fn words_at(shadow: &Shadow, start: u64) -> &'static [AtomicUsize] {
     let words = shadow.words.load(Ordering::Relaxed);
-    // SAFETY: a bound was looked at; the tests give the stack memory that lives for ever.
-    unsafe { core::slice::from_raw_parts(words.add(start as usize), FRAME_WORDS) }
+    let bound = shadow.len.load(Ordering::Relaxed) - start as usize;
+    // SAFETY: within the bound; the tests give the stack memory that lives for ever.
+    unsafe { core::slice::from_raw_parts(words.add(start as usize), FRAME_WORDS.min(bound)) }
 }
 
 fn stack(words: usize) -> Shadow {
@@ -165,14 +154,16 @@ fn frames_of_both_paths_lie_on_one_stack() {
         let (shadow, straight) = (stack(random.between(6, 60)), on());
         let mut model: Vec<(usize, bool)> = Vec::new();
         for number in 1..200 {
-            let room = shadow.len.load(Ordering::Relaxed) - model.len() * FRAME_WORDS;
+            let words = |is_straight: bool| if is_straight { FRAME_WORDS } else { FRAME_WORDS + 1 };
+            let used: usize = model.iter().map(|(_, is_straight)| words(*is_straight)).sum();
+            let room = shadow.len.load(Ordering::Relaxed) - used;
             if random.one_in(2) {
                 let is_straight = random.one_in(2);
                 let pushed = match is_straight {
                     true => enter(&shadow, &straight, number, number, number, number),
                     false => enter_otherwise(&shadow, number),
                 };
-                assert_eq!(pushed, room >= FRAME_WORDS);
+                assert_eq!(pushed, room >= words(is_straight));
                 model.extend(pushed.then_some((number, is_straight)));
             } else if let Some((number, is_straight)) = model.pop() {
                 let allowed = random.one_in(2);
@@ -252,7 +243,10 @@ fn other_frames_are_not_taken_for_its_own() {
 }
 
 fn tracer<T: Target>(from: fn() -> Option<u64>) -> &'static GraphOps<T::Regs> {
-    keep(GraphOps::new(|_, _| Want::Return, |_, _| {}, Filter::ALL).straight(from))
+    keep(
+        GraphOps::new(|_, _| Want::Return, |_, _| {}, Filter::ALL)
+            .straight(Plain { from, kept: |_| Kept::Value }),
+    )
 }
 
 /// What the embedder's functions do that is traced by mistake ends at the count of nested trampolines.
@@ -309,7 +303,7 @@ fn the_deepest_call_is_known_when_it_returns<T: Target>() {
 fn there_is_a_straight_path_for_the_tracer_alone<T: Target>() {
     let image = Image::new::<T>(4, &mut Random::new(1));
     let engine = image.start::<T>();
-    let is_on = || engine.straight().words().0 != 0;
+    let is_on = || engine.straight().is_on().is_some();
     let graph = || GraphOps::<T::Regs>::new(|_, _| Want::Nothing, |_, _| {}, Filter::ALL);
     let first: &'static GraphOps<T::Regs> = tracer::<T>(|| Some(0));
     let second: &'static GraphOps<T::Regs> = tracer::<T>(|| Some(0));

@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
     ///
     /// Frames with other keys on the way are of functions that were left by a non-local jump, or returned already in
     /// all but name. A search that finds nothing leaves the cursor where it was.
-    pub fn ret_addr(&mut self, hookers: [RetAddr; 2], found: RetAddr, keys: &Keys) -> Translated {
+    pub fn ret_addr(&mut self, hookers: [RetAddr; 3], found: RetAddr, keys: &Keys) -> Translated {
         if !hookers.contains(&found) {
             return Translated::AsFound(found);
         }

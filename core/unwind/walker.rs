@@ -234,10 +234,10 @@ impl<'a, M: CallFrames, I: Inspect> Unwinder<'a, M, I> {
         if !self.hooks.trampolines.contains(&function.start) {
             return Some(Reached::Called);
         }
-        // The call of a function hooked the balanced way leaves the stack as that function's return will.
-        let [_, behind_call] = self.hooks.hookers;
+        // The call of a function that was jumped from leaves the stack as that function's return will.
+        let [straight, _, balanced] = self.hooks.hookers;
         if self.hooks.hookers.iter().any(|hooker| hooker.get() == function.start)
-            || function.end == behind_call.get()
+            || [straight, balanced].iter().any(|behind_call| behind_call.get() == function.end)
         {
             return Some(Reached::AtReturn);
         }

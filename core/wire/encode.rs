@@ -1,9 +1,9 @@
 //! Records to words. On the traced path: nothing here allocates or panics.
 
 use super::{
-    Call, Chain, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
-    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH, Mark, NO_FUNC,
-    Record, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
+    Call, Chain, DELTA_SHIFT, DEPTH_BITS, DEPTH_SHIFT, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has,
+    Hit, KIND_CALL, KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH,
+    Mark, NO_FUNC, Record, SMALL_VALUES, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
 };
 
 /// The first word of a call in short, and how many words it has. `None` if it does not fit: then [`encode`].
@@ -22,13 +22,13 @@ pub(crate) fn short(
     }
     let tag = match retval {
         None => TAG_VOID,
-        Some(value) if value < 2 => TAG_SMALL + value,
+        Some(value) if value < SMALL_VALUES => TAG_SMALL + value,
         Some(_) => TAG_VALUE,
     };
     let word = delta << DELTA_SHIFT
         | duration << DURATION_SHIFT
         | u64::from(func) << FUNC_SHIFT
-        | u64::from(depth) << 3
+        | u64::from(depth) << DEPTH_SHIFT
         | tag;
     Some((word, 1 + usize::from(tag == TAG_VALUE)))
 }

@@ -1,9 +1,11 @@
-//! Which context this is: the nesting counts of the running task (`Task::counts`), preemption holds, and
+//! Which context this is: the nesting counts of what runs on this CPU (`machine::counts`), preemption holds, and
 //! entering and leaving interrupts.
 //!
 //! Invariant: whoever raises a count lowers it before the context below continues, so a read-modify-write of
 //! plain loads and stores cannot lose an interrupt's update. All of it is outside tracing: the tracer's
 //! callbacks ask here, and the trap path runs it before the tracer could tell that it is in an interrupt.
+//!
+//! The tracer's trampolines know the counts too, and whether a switch is due: see [`fgraph::CpuWords`].
 
 use core::sync::atomic::Ordering;
 
@@ -49,22 +51,20 @@ pub fn level() -> Level {
     }
 }
 
-/// The nesting counts of the running task; 0 is plain, preemptible task context.
+/// The nesting counts; 0 is plain, preemptible task context.
 #[inline(always)]
 pub fn counts() -> u32 {
-    machine::current().counts.load(Ordering::Relaxed)
+    machine::counts()
 }
 
 #[inline(always)]
 fn raise(one: u32) {
-    let counts = &machine::current().counts;
-    counts.store(counts.load(Ordering::Relaxed).wrapping_add(one), Ordering::Relaxed);
+    machine::raise_counts(one);
 }
 
 #[inline(always)]
 fn lower(one: u32) {
-    let counts = &machine::current().counts;
-    counts.store(counts.load(Ordering::Relaxed).wrapping_sub(one), Ordering::Relaxed);
+    machine::lower_counts(one);
 }
 
 /// Keeps this task on its CPU until the matching enable. Nests up to 255 deep.
@@ -145,8 +145,13 @@ pub fn irq_enter() {
 #[inline(always)]
 pub fn irq_exit() {
     lower(HARD_ONE);
-    if counts() == 0 && machine::per_cpu().need_resched.load(Ordering::Relaxed) {
-        sched::schedule();
+    if machine::per_cpu().need_resched.load(Ordering::Relaxed) {
+        if counts() == 0 {
+            sched::schedule();
+        } else {
+            // Whoever ends the last hold without asking the CPU's block sees it there.
+            machine::set_switch_due(true);
+        }
     }
 }
 

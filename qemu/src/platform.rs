@@ -6,7 +6,7 @@
 use core::mem::offset_of;
 use core::ptr;
 
-use fgraph::{Context, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
+use fgraph::{Context, CpuWords, CurrentTask, Fatal, Platform, ReadFault, TaskRegister, TextWriteError};
 
 use crate::{
     context::{self, Level},
@@ -24,6 +24,8 @@ fgraph::bind_platform!(Kernel);
 // 2. `context`: `irq_enter` and `nmi_enter` run first in the trap path, which is not traced before.
 // 3. A preemption hold keeps `schedule` from being called by interrupts and by other ends of holds, and callbacks do not call it.
 // 4. `write_text` copies to the alias of exactly the bytes it was given, after checking that they are text.
+// 5. `WORDS`: the counts are those that 2. and 3. are about, and all of them; the CPU's number is set with interrupts off before the task
+//    runs there.
 unsafe impl Platform for Kernel {
     #[cfg(target_arch = "x86_64")]
     const CURRENT: CurrentTask =
@@ -31,6 +33,12 @@ unsafe impl Platform for Kernel {
     #[cfg(target_arch = "aarch64")]
     const CURRENT: CurrentTask =
         CurrentTask { register: TaskRegister::SpEl0, offset: offset_of!(crate::sched::Task, trace) };
+
+    const WORDS: Option<CpuWords> = Some(CpuWords {
+        preempt_count: machine::PREEMPT_COUNT,
+        cpu: machine::CPU_NUMBER,
+        cpus: crate::percpu::MAX_CPUS,
+    });
 
     #[inline(always)]
     fn context() -> Context {

@@ -83,6 +83,7 @@ pub fn init_cpu(cpu: usize) {
     let (block, idle) = (&PER_CPU[cpu], &IDLE[cpu]);
     block.this.store(ptr::from_ref(block).cast_mut(), Ordering::Relaxed);
     block.idle.store(ptr::from_ref(idle).cast_mut(), Ordering::Relaxed);
+    idle.counts.moves_to(cpu);
     machine::init_cpu(block, idle);
 }
 
@@ -334,6 +335,7 @@ fn leave_cpu(mut queues: Held<'static, Queues>) {
 
     let cpu = machine::per_cpu();
     cpu.need_resched.store(false, Ordering::Relaxed);
+    machine::set_switch_due(false);
     // SAFETY: `init_cpu` stored a reference to a static there, before any task ran.
     let idle: &'static Task = unsafe { &*cpu.idle.load(Ordering::Relaxed) };
     let goes_on = prev.state() == State::Runnable && !ptr::eq(prev, idle);
@@ -363,6 +365,7 @@ fn leave_cpu(mut queues: Held<'static, Queues>) {
 fn switch_to(prev: &'static Task, next: &'static Task) {
     context::preempt_disable();
     next.switches.store(next.switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    next.counts.moves_to(machine::per_cpu().cpu);
     prev.trace_block().switched_out(machine::clock_ns());
     machine::switch(prev, next);
     machine::current().trace_block().switched_in(machine::clock_ns());

@@ -36,10 +36,8 @@ pub struct Task {
     pub saved_sp: AtomicUsize,
     /// `trace_block` once that is ready for use, or null: then the task's calls are not traced.
     pub trace: AtomicPtr<TaskTrace>,
-    /// Nesting of this task's context: bits 0-7 preemption holds, 8-15 soft interrupts, 16-19 hard
-    /// interrupts, 20-23 NMIs. Only the task itself and interrupts on top of it write it, and each leaves it
-    /// as it found it, so plain load, add and store are enough.
-    pub counts: AtomicU32,
+    /// What the machine counts of the task's context; its part of this structure.
+    pub counts: machine::TaskCounts,
     /// What the CPU signs return addresses with while the task runs; owned by `machine::switch`.
     pub keys: machine::Keys,
     /// Number of the task, from 1; idle tasks are 0.
@@ -144,9 +142,9 @@ impl Task {
         start: extern "C" fn() -> !,
     ) -> &'static Self {
         stack.seal();
-        let task = Self::with(pid, name, entry, cpus, Some(stack), machine::Keys::new(pid));
+        let mut task = Self::with(pid, name, entry, cpus, Some(stack), machine::Keys::new(pid));
         task.saved_sp.store(machine::prepare_stack(stack.top(), start), Ordering::Relaxed);
-        task.counts.store(crate::context::PREEMPT_ONE, Ordering::Relaxed);
+        task.counts = machine::TaskCounts::held();
         Box::leak(Box::new(task))
     }
 
@@ -161,7 +159,7 @@ impl Task {
         Self {
             saved_sp: AtomicUsize::new(0),
             trace: AtomicPtr::new(ptr::null_mut()),
-            counts: AtomicU32::new(0),
+            counts: machine::TaskCounts::new(),
             keys,
             pid,
             name,

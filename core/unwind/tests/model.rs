@@ -108,7 +108,7 @@ type Hooked = core::cell::Cell<usize>;
 
 fn walk<R: Records>(world: &World<R>, memory: &Memory, expected: &Expected, hooked: &Hooked) {
     let hooks = Hooks {
-        hookers: [RetAddr::new(HOOKER), RetAddr::new(HOOKER + 0x80)],
+        hookers: [RetAddr::new(HOOKER + 0x40), RetAddr::new(HOOKER), RetAddr::new(HOOKER + 0x80)],
         trampolines: TRAMPOLINE..HOOKER + 0x100,
         jumped: HOOKER..HOOKER,
     };

@@ -95,7 +95,7 @@ fn walks_end<M: CallFrames>() {
             Start::Interrupted(registers(random))
         };
         let hooks = Hooks {
-            hookers: [RetAddr::new(0x9080), RetAddr::new(0x90c0)],
+            hookers: [RetAddr::new(0x9080), RetAddr::new(0x90a0), RetAddr::new(0x90c0)],
             trampolines: 0x9000..0x9100,
             jumped: 0x9060..0x9080,
         };

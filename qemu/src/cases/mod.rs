@@ -103,6 +103,7 @@ const CASES: &[Case] = &[
     ("vector_registers_come_through", registers::vector_registers_come_through),
     ("registers_come_through_the_tracer", registers::registers_come_through_the_tracer),
     ("the_tracer_records_every_call", straight::the_tracer_records_every_call),
+    ("trampolines_record_what_rust_would", straight::trampolines_record_what_rust_would),
     ("the_tracer_records_arguments", straight::the_tracer_records_arguments),
     (
         "a_threshold_counts_for_calls_that_change_paths",

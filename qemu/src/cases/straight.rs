@@ -90,6 +90,44 @@ pub fn the_tracer_records_every_call() -> CaseResult {
     Ok(())
 }
 
+/// n + ... + 1, so many calls below the first.
+#[inline(never)]
+extern "C" fn sum_down(n: u64) -> u64 {
+    if n == 0 { 0 } else { sum_down(black_box(n - 1)) + black_box(n) }
+}
+
+/// Calls that a record in short has room for, and others: small and large results, many levels, long times, and more of them than a page
+/// holds.
+fn calls_of_all_kinds() -> CaseResult {
+    for round in 0..10_u64 {
+        for n in [0, 1, 2, 3, 30, 31, 32, 33, 40] {
+            check_eq!(sum_down(black_box(n)), n * (n + 1) / 2, "sum");
+        }
+        black_box(outer(black_box(u64::MAX << round)));
+        let end = machine::clock_ns() + 300_000;
+        while machine::clock_ns() < end {}
+    }
+    Ok(())
+}
+
+/// The same calls are recorded the same way by the trampolines and by Rust, which is asked when there is a second user.
+pub fn trampolines_record_what_rust_would() -> CaseResult {
+    let funcs = [addr!(sum_down), addr!(outer), addr!(inner)];
+    let probe = Probe::new();
+    let alone = tracer_records(&funcs, calls_of_all_kinds)?;
+    let together = tracer_records(&funcs, || {
+        let _other = Graph::probing(probe, only(&funcs)).map_err(Outcome::from)?;
+        calls_of_all_kinds()
+    })?;
+    check_eq!(alone.len(), probe.counts().1 as usize, "records");
+    check!(alone.len() > 1500, "only {} calls", alone.len());
+    if let Some((one, other)) = alone.iter().zip(&together).find(|(one, other)| one != other) {
+        return Err(Outcome::Failed(alloc::format!("{one:x?} alone, {other:x?} with another user")));
+    }
+    check_eq!(alone.len(), together.len(), "records with another user");
+    Ok(())
+}
+
 pub fn the_tracer_records_arguments() -> CaseResult {
     let (outer_at, inner_at) = (addr!(outer), addr!(inner));
     let before = tracer::recorded();

@@ -8,6 +8,8 @@
 //! | `init_cpu(&'static PerCpu, &'static Task)` | makes the per-CPU block and the current task reachable on this CPU; called once, by [`crate::sched::init_cpu`], before anything uses either |
 //! | `per_cpu() -> &'static PerCpu` | the block of the CPU this runs on. Only meaningful while the caller cannot migrate |
 //! | `current() -> &'static Task` | the running task, read in one instruction, so that a migration cannot tear it |
+//! | `counts() -> u32`, `raise_counts(u32)`, `lower_counts(u32)`, `set_switch_due(bool)`, `TaskCounts`, `NO_SWITCH_DUE` | the nesting counts of [`crate::context`], with whether a switch is due beside them, laid out as [`fgraph::CpuWords`] says; what a task has of them |
+//! | `PREEMPT_COUNT`, `CPU_NUMBER` | where the tracer's trampolines find them, and the CPU's number |
 //! | `console_write(&[u8])` | writes bytes to the serial line, polling; usable from any context, panic included |
 //! | `console_read() -> Option<u8>` | the next byte that came in on the serial line, if there is one; for one task |
 //! | `exit(Exit) -> !` | leaves QEMU with the exit code that `Exit` stands for: 33, 35 or 37. Comes from any context, and again if leaving itself traps |

@@ -8,22 +8,29 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use fgraph::{
-    Context, CurrentTask, Fatal, Layouts, Platform, ReadFault, SiteReport, SiteSource, TaskTrace,
+    Context, CpuWords, CurrentTask, Fatal, Layouts, Platform, ReadFault, SiteReport, SiteSource, TaskTrace,
     TextWriteError,
 };
 
 use crate::machine;
 use crate::signals::Timer;
 
+/// In a thread's counts: no switch of tasks is due.
+const NO_SWITCH_DUE: u32 = 1 << 31;
+
 /// A thread that can be traced.
 #[repr(C)]
 pub struct Thread {
     /// First, so that the pointer to it is one to the thread.
     pub trace: TaskTrace,
+    /// This, for where a register leads to the thread.
+    pub(crate) current: AtomicPtr<Self>,
     context: AtomicU8,
-    /// Preemption holds that have not been given back.
-    pub holds: AtomicU32,
-    id: u32,
+    /// What [`fgraph::CpuWords::preempt_count`] says: holds of preemption, and contexts.
+    pub(crate) counts: AtomicU32,
+    pub(crate) id: u32,
+    /// Switches of tasks that were asked for and made: nothing is switched to.
+    switches: AtomicU32,
     /// What interrupts it.
     pub timers: [Timer; 2],
 }
@@ -34,8 +41,10 @@ impl Thread {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let thread: &'static Self = Box::leak(Box::new(Self {
             trace: TaskTrace::new(),
+            current: AtomicPtr::new(std::ptr::null_mut()),
             context: AtomicU8::new(Context::Task as u8),
-            holds: AtomicU32::new(0),
+            counts: AtomicU32::new(NO_SWITCH_DUE),
+            switches: AtomicU32::new(0),
             id: NEXT.fetch_add(1, Relaxed),
             timers: Timer::pair(),
         }));
@@ -43,6 +52,8 @@ impl Thread {
             let words = Box::leak(vec![0xdead_usize; shadow_words].into_boxed_slice());
             thread.trace.give_stack(words).expect("a new block takes a stack");
         }
+        assert!((thread.id as usize) < fgraph::MAX_CPUS, "a CPU for each thread");
+        thread.current.store(std::ptr::from_ref(thread).cast_mut(), Relaxed);
         machine::set_current(thread);
         thread
     }
@@ -57,9 +68,32 @@ impl Thread {
     /// Runs `body` as an interrupt of this context: what a signal handler does first.
     #[inline(always)]
     pub fn interrupted(&self, context: Context, body: impl FnOnce()) {
+        let one = match context {
+            Context::Task => 0,
+            Context::SoftIrq => 1 << 8,
+            Context::Irq => 1 << 16,
+            Context::Nmi => 1 << 20,
+        };
         let outer = self.context.swap(context as u8, Relaxed);
+        self.counts.fetch_add(one, Relaxed);
         body();
+        self.counts.fetch_sub(one, Relaxed);
         self.context.store(outer, Relaxed);
+    }
+
+    /// Preemption holds that have not been given back.
+    pub fn holds(&self) -> u32 {
+        self.counts.load(Relaxed) & 0xff
+    }
+
+    /// Asks for a switch of tasks at the end of the last hold.
+    pub fn ask_for_switch(&self) {
+        self.counts.fetch_and(!NO_SWITCH_DUE, Relaxed);
+    }
+
+    /// How many were made.
+    pub fn switches(&self) -> u32 {
+        self.switches.load(Relaxed)
     }
 
     #[inline(always)]
@@ -83,8 +117,10 @@ fgraph::bind_platform!(Process);
 // 2. `context`: handlers of signals are outside tracing and say which context they are before they call anything traced.
 // 3. A thread is its own CPU.
 // 4. `write_text` writes the bytes it was given, after checking that they are text.
+// 5. `WORDS` are the thread's own, which `preempt_disable`, `interrupted` and `enter` write as told there.
 unsafe impl Platform for Process {
     const CURRENT: CurrentTask = machine::CURRENT;
+    const WORDS: Option<CpuWords> = machine::WORDS;
 
     #[inline(always)]
     fn context() -> Context {
@@ -122,14 +158,20 @@ unsafe impl Platform for Process {
     #[inline(always)]
     fn preempt_disable() {
         if let Some(thread) = Thread::current() {
-            thread.holds.store(thread.holds.load(Relaxed) + 1, Relaxed);
+            // Signals leave it as they find it.
+            thread.counts.store(thread.counts.load(Relaxed) + 1, Relaxed);
         }
     }
 
     #[inline(always)]
     fn preempt_enable() {
-        if let Some(thread) = Thread::current() {
-            thread.holds.store(thread.holds.load(Relaxed) - 1, Relaxed);
+        let Some(thread) = Thread::current() else { return };
+        let counts = thread.counts.load(Relaxed) - 1;
+        thread.counts.store(counts, Relaxed);
+        // It was the last hold, and a switch is due.
+        if counts == 0 {
+            thread.counts.store(NO_SWITCH_DUE, Relaxed);
+            thread.switches.fetch_add(1, Relaxed);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use fgraph::FuncAddr;
 use fgraph::ring::{Buffer, Item, Mode};
 use fgraph::tracer;
-use fgraph::wire::Record;
+use fgraph::wire::{Record, Who};
 
 /// Threads that can be recorded.
 const THREADS: usize = 4;
@@ -39,16 +39,41 @@ pub fn count() -> u64 {
         .sum()
 }
 
+/// A call that was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The function.
+    pub func: FuncAddr,
+    /// How many calls were around it.
+    pub depth: u32,
+    /// What it returned.
+    pub retval: Option<u64>,
+    /// By whom.
+    pub who: Who,
+}
+
 /// The functions of the calls that were recorded since the last time, and what they returned.
 pub fn take() -> Vec<(FuncAddr, Option<u64>)> {
+    take_all().iter().map(|call| (call.func, call.retval)).collect()
+}
+
+/// The calls that were recorded since the last time. Their times are in order, and none is negative.
+pub fn take_all() -> Vec<Recorded> {
     let mut calls = Vec::new();
     for buffer in buffers() {
         let mut page = vec![0; buffer.page_len()];
+        let mut last = 0;
         let mut reader = buffer.consume(&mut page).expect("nobody else reads");
         while let Some(item) = reader.next() {
             let Item::Record(Record::Call(call)) = item else { panic!("{item:?} among the calls") };
-            calls
-                .push((tracer::numbered_function(call.func).expect("a function with a number"), call.retval));
+            assert!(last <= call.end && call.start <= call.end, "{call:?} behind {last}");
+            last = call.end;
+            calls.push(Recorded {
+                func: tracer::numbered_function(call.func).expect("a function with a number"),
+                depth: call.depth,
+                retval: call.retval,
+                who: call.who,
+            });
         }
     }
     calls

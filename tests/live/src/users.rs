@@ -1,7 +1,5 @@
 //! Users that are registered for as long as a value lives.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use fgraph::{
     FgraphOps, Filter, FtraceOps, FtraceRegs, FuncAddr, GraphEntryFunc, GraphReturnFunc, OpsFlags, OpsFunc,
 };
@@ -104,5 +102,5 @@ pub fn assert_settled(thread: &Thread) {
     let stats = thread.trace.stats();
     assert_eq!(stats.calls, stats.returns + stats.abandoned, "{stats:?}");
     assert_eq!((stats.depth, thread.trace.frames().count()), (0, 0), "{stats:?}");
-    assert_eq!(thread.holds.load(Relaxed), 0, "holds of preemption");
+    assert_eq!(thread.holds(), 0, "holds of preemption");
 }

@@ -71,7 +71,7 @@ mod graph {
     }
 
     impl<R> GraphOps<R> {
-        pub(crate) const fn straight_from(&self) -> Option<u64> {
+        pub(crate) const fn plain(&self) -> Option<crate::straight::Plain> {
             None
         }
     }
@@ -81,6 +81,11 @@ mod graph {
 mod straight {
     #[derive(Debug)]
     pub(crate) struct Straight;
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Plain {
+        pub(crate) from: fn() -> Option<u64>,
+    }
 
     impl Straight {
         pub(crate) const fn new() -> Self {

@@ -1,7 +1,12 @@
 //! This CPU: its current task, its block, its interrupt mask. One or two instructions each, and outside
 //! tracing by being inlined everywhere.
 
-use core::{arch::asm, ptr};
+use core::{
+    arch::asm,
+    mem::offset_of,
+    ptr,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence},
+};
 
 use crate::{percpu::PerCpu, sched::Task};
 
@@ -54,6 +59,78 @@ pub fn current() -> &'static Task {
     unsafe { asm!("mrs {}, sp_el0", out(reg) task, options(pure, readonly, nostack, preserves_flags)) };
     // SAFETY: `init_cpu` and `switch` store references to tasks, which live for ever, before anything asked.
     unsafe { &*task }
+}
+
+/// What a task has of the nesting counts: all. Only the task itself and interrupts on top of it write them, and each leaves them as it
+/// found them, so plain load, add and store are enough.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct TaskCounts {
+    /// Bits 0-7 preemption holds, 8-15 soft interrupts, 16-19 hard interrupts, 20-23 NMIs.
+    counts: AtomicU32,
+    /// 0 if a switch is due. Inverted, so that these 64 bits are 0 when the last hold ends and one is.
+    no_switch_due: AtomicU32,
+    /// The CPU that it runs on, or ran on last.
+    cpu: AtomicU64,
+}
+
+/// Where the tracer's trampolines find them.
+pub const PREEMPT_COUNT: usize = offset_of!(Task, counts);
+/// As above.
+pub const CPU_NUMBER: usize = offset_of!(Task, counts) + offset_of!(TaskCounts, cpu);
+
+impl TaskCounts {
+    /// Of a task that runs.
+    pub const fn new() -> Self {
+        Self { counts: AtomicU32::new(0), no_switch_due: AtomicU32::new(1), cpu: AtomicU64::new(0) }
+    }
+
+    /// Of a task that has never run: it has the hold that ends a switch.
+    pub const fn held() -> Self {
+        Self { counts: AtomicU32::new(crate::context::PREEMPT_ONE), ..Self::new() }
+    }
+
+    /// What they are while the task does not run, if they are its own.
+    pub fn left(&self) -> Option<u32> {
+        Some(self.counts.load(Ordering::Relaxed))
+    }
+
+    /// The task is about to run on CPU `cpu`, interrupts being off.
+    #[inline(always)]
+    pub fn moves_to(&self, cpu: usize) {
+        self.cpu.store(cpu as u64, Ordering::Relaxed);
+    }
+}
+
+/// x86_64's.
+pub const NO_SWITCH_DUE: u32 = 0;
+
+/// The nesting counts of what runs here.
+#[inline(always)]
+pub fn counts() -> u32 {
+    current().counts.counts.load(Ordering::Relaxed)
+}
+
+/// Adds to the counts.
+#[inline(always)]
+pub fn raise_counts(one: u32) {
+    let counts = &current().counts.counts;
+    counts.store(counts.load(Ordering::Relaxed).wrapping_add(one), Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Takes from the counts.
+#[inline(always)]
+pub fn lower_counts(one: u32) {
+    compiler_fence(Ordering::SeqCst);
+    let counts = &current().counts.counts;
+    counts.store(counts.load(Ordering::Relaxed).wrapping_sub(one), Ordering::Relaxed);
+}
+
+/// Says beside the counts whether a switch is due.
+#[inline(always)]
+pub fn set_switch_due(due: bool) {
+    current().counts.no_switch_due.store(u32::from(!due), Ordering::Relaxed);
 }
 
 /// Masks interrupts; the result says whether they were masked.

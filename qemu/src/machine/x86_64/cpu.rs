@@ -73,6 +73,84 @@ pub fn current() -> &'static Task {
     unsafe { &*task }
 }
 
+/// Where the tracer's trampolines find the nesting counts and the number of the CPU.
+pub const PREEMPT_COUNT: usize = offset_of!(PerCpu, preempt_count);
+/// As above.
+pub const CPU_NUMBER: usize = offset_of!(PerCpu, cpu);
+
+/// In `PerCpu::preempt_count`: no switch is due. Inverted, so that all is 0 when the last hold ends and one is.
+pub const NO_SWITCH_DUE: u32 = 1 << 31;
+
+/// What a task has of the nesting counts: nothing, they are the CPU's. A task that is switched to has the hold that the one before it took.
+#[derive(Debug)]
+pub struct TaskCounts(());
+
+impl TaskCounts {
+    /// Of a task that runs.
+    pub const fn new() -> Self {
+        Self(())
+    }
+
+    /// Of a task that has never run.
+    pub const fn held() -> Self {
+        Self(())
+    }
+
+    /// What they are while the task does not run, if they are its own.
+    pub fn left(&self) -> Option<u32> {
+        None
+    }
+
+    /// The task is about to run on CPU `_cpu`, interrupts being off.
+    #[inline(always)]
+    pub fn moves_to(&self, _cpu: usize) {}
+}
+
+/// The nesting counts of what runs here.
+#[inline(always)]
+pub fn counts() -> u32 {
+    let counts: u32;
+    // SAFETY: reads the block's word.
+    unsafe {
+        asm!(
+            "mov {:e}, gs:[{word}]",
+            out(reg) counts,
+            word = const offset_of!(PerCpu, preempt_count),
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    counts & !NO_SWITCH_DUE
+}
+
+/// Adds to the counts. One instruction, which no interrupt or migration comes between.
+#[inline(always)]
+pub fn raise_counts(one: u32) {
+    // SAFETY: changes the block's word, which is nobody else's. A compiler barrier, as what the counts guard stands behind.
+    unsafe {
+        asm!("add dword ptr gs:[{word}], {:e}", in(reg) one, word = const offset_of!(PerCpu, preempt_count), options(nostack));
+    }
+}
+
+/// Takes from the counts.
+#[inline(always)]
+pub fn lower_counts(one: u32) {
+    // SAFETY: as above.
+    unsafe {
+        asm!("sub dword ptr gs:[{word}], {:e}", in(reg) one, word = const offset_of!(PerCpu, preempt_count), options(nostack));
+    }
+}
+
+/// Says beside the counts whether a switch is due. The caller cannot migrate.
+#[inline(always)]
+pub fn set_switch_due(due: bool) {
+    let word = &per_cpu().preempt_count;
+    if due {
+        word.fetch_and(!NO_SWITCH_DUE, Ordering::Relaxed);
+    } else {
+        word.fetch_or(NO_SWITCH_DUE, Ordering::Relaxed);
+    }
+}
+
 #[inline(always)]
 fn flags() -> u64 {
     let flags;

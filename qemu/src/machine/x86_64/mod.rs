@@ -22,7 +22,8 @@ mod trap;
 pub use apic::{nmi_self, send_ipi, send_nmi, stop_others};
 pub use clock::{clock_ns, clock_rate, ns_of, timer_set_hz, timer_start, timer_stop};
 pub use cpu::{
-    IrqState, current, init_cpu, irqs_enabled, irqs_off, irqs_on, irqs_restore, per_cpu, relax, stop,
+    CPU_NUMBER, IrqState, NO_SWITCH_DUE, PREEMPT_COUNT, TaskCounts, counts, current, init_cpu, irqs_enabled,
+    irqs_off, irqs_on, irqs_restore, lower_counts, per_cpu, raise_counts, relax, set_switch_due, stop,
     sync_core, wait_for_interrupt,
 };
 pub use cpus::start_cpus;

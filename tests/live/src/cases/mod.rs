@@ -7,6 +7,7 @@ mod foreign;
 mod interrupts;
 mod pairs;
 mod registers;
+mod straight;
 mod text;
 mod threads;
 
@@ -77,6 +78,11 @@ pub const CASES: &[Case] = &[
         interrupts::an_interrupt_after_every_instruction_disturbs_nothing,
     ),
     ("everything_at_once_can_be_traced", interrupts::everything_at_once_can_be_traced),
+    ("trampolines_record_what_rust_would", straight::trampolines_record_what_rust_would),
+    (
+        "a_switch_that_is_due_is_made_behind_the_record",
+        straight::a_switch_that_is_due_is_made_behind_the_record,
+    ),
     ("users_come_and_go_while_threads_call", threads::users_come_and_go_while_threads_call),
     (
         "users_come_and_go_while_threads_are_interrupted",

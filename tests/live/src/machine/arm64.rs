@@ -5,7 +5,7 @@ use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::AtomicUsize;
 
-use fgraph::{CurrentTask, FtraceRegs, TaskRegister};
+use fgraph::{CpuWords, CurrentTask, FtraceRegs, TaskRegister};
 
 use crate::process::Thread;
 
@@ -83,6 +83,9 @@ const OFFSET: usize = 8;
 
 /// See [`fgraph::Platform::CURRENT`].
 pub const CURRENT: CurrentTask = CurrentTask { register: TaskRegister::TpidrEl0, offset: OFFSET };
+
+/// See [`fgraph::Platform::WORDS`]: they would have to stand in the C library's block.
+pub const WORDS: Option<CpuWords> = None;
 
 /// The calling thread; null if it is not traced.
 #[inline(always)]

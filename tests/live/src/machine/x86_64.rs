@@ -5,7 +5,7 @@ use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-use fgraph::{CurrentTask, FtraceRegs, TaskRegister};
+use fgraph::{CpuWords, CurrentTask, FtraceRegs, TaskRegister};
 
 use crate::process::{TRAPS, Thread};
 
@@ -71,25 +71,24 @@ global_asm!(
     catcher = sym CATCHER,
 );
 
-/// What the word that leads to the current task is part of.
-#[repr(C)]
-struct Block {
-    /// So that the word has an offset that is not 0.
-    _before: [usize; 5],
-    current: AtomicPtr<Thread>,
-}
-
-/// See [`fgraph::Platform::CURRENT`]: `gs` is free in a Linux program, and its base belongs to the thread.
+/// See [`fgraph::Platform::CURRENT`]: `gs` is free in a Linux program, and its base is made the thread's.
 pub const CURRENT: CurrentTask =
-    CurrentTask { register: TaskRegister::Gs, offset: offset_of!(Block, current) };
+    CurrentTask { register: TaskRegister::Gs, offset: offset_of!(Thread, current) };
 
-/// The calling thread; null if it is not traced. Every thread that asks has been given a block, or was started by one that had.
+/// See [`fgraph::Platform::WORDS`].
+pub const WORDS: Option<CpuWords> = Some(CpuWords {
+    preempt_count: offset_of!(Thread, counts),
+    cpu: offset_of!(Thread, id),
+    cpus: fgraph::MAX_CPUS,
+});
+
+/// The calling thread; null if it is not traced. Every thread that asks has been given a base, or was started by one that had.
 #[inline(always)]
 pub fn current() -> *const Thread {
     let thread;
-    // SAFETY: a load from the block that `set_current` made.
+    // SAFETY: a load from what `set_current` made the base.
     unsafe {
-        asm!("mov {}, gs:[{offset}]", out(reg) thread, offset = const offset_of!(Block, current),
+        asm!("mov {}, gs:[{offset}]", out(reg) thread, offset = const offset_of!(Thread, current),
             options(nostack, preserves_flags, readonly));
     }
     thread
@@ -98,9 +97,12 @@ pub fn current() -> *const Thread {
 /// Makes `thread` the current one; null is a thread that is not traced.
 pub fn set_current(thread: *const Thread) {
     const ARCH_SET_GS: libc::c_int = 0x1001;
-    let block = Box::leak(Box::new(Block { _before: [0; 5], current: AtomicPtr::new(thread.cast_mut()) }));
+    // Of one that is not traced, only the word is looked at.
+    static NOBODY: [AtomicUsize; size_of::<Thread>() / size_of::<usize>()] =
+        [const { AtomicUsize::new(0) }; size_of::<Thread>() / size_of::<usize>()];
+    let base: *const () = if thread.is_null() { NOBODY.as_ptr().cast() } else { thread.cast() };
     // SAFETY: nothing else in a Linux program uses `gs`.
-    let done = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, core::ptr::from_ref(block)) };
+    let done = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
     assert_eq!(done, 0, "arch_prctl(2): {}", std::io::Error::last_os_error());
 }
 
