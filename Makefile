@@ -202,12 +202,8 @@ fuzz-smoke: setup-rust ## every fuzz target for a while, always the same: FUZZ_R
 	scripts/step --tests fuzz-smoke scripts/fuzz $(FUZZ_RUNS)
 
 .PHONY: bench
-bench: setup-rust $(call each,setup-qemu) $(call each,kernel) ## instructions of a traced call; a million sites; a million calls reported
-	scripts/step bench-calls scripts/bench-calls target/bench/calls.json $(foreach arch,$(ARCHES),$(arch)=$(call kernel,$(arch)))
-	scripts/step bench cargo run -q -p fgraph-bench --release -- target/bench/sites.json
-	CASE=bench scripts/step bench-native tests/live/run x86_64-prefixed x86_64
-	scripts/step bench-peers tests/live/peers
-	scripts/step bench-report cargo bench -q -p fgraph-cli --bench report
+bench: setup-rust $(call each,setup-qemu) $(call each,kernel) ## instructions and time of a traced call, memory, sites, reports: one table
+	scripts/step bench scripts/bench target/bench/bench.json $(foreach arch,$(ARCHES),$(arch)=$(call kernel,$(arch)))
 
 .PHONY: $(call each,bench)
 $(call each,bench): bench-%: setup-qemu-% kernel-% ## instructions of a traced call, counted by QEMU

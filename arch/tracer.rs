@@ -242,6 +242,9 @@ const START: usize = 0;
 
 const ARGS: usize = START + straight::DATA_WORDS;
 
+/// What a call under way takes of its task's shadow stack, in bytes, if the trampolines hooked it for the tracer alone.
+pub const FRAME_BYTES: usize = straight::FRAME_WORDS * size_of::<usize>();
+
 /// Words of the tracer's own for a call with arguments, and without.
 const WITH_ARGS: usize = ARGS + MAX_ARGS;
 const WITHOUT: usize = straight::DATA_WORDS;

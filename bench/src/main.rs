@@ -5,12 +5,12 @@
 //! ```
 //!
 //! prints a table for an eighth, a quarter, a half and all of MOST sites (a million if not given), and writes it to FILE as
-//! JSON. Each size is twice the one before, so what is linear has ratios of about two. Times are of this machine and decide
+//! rows. Each size is twice the one before, so what is linear has ratios of about two. Times are of this machine and decide
 //! nothing; what can be counted (writes, reads, core syncs, allocations) is checked.
 
 mod count;
 mod image;
-mod json;
+mod rows;
 mod sites;
 mod text;
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let sizes = [most / 8, most / 4, most / 2, most];
     let costs: Vec<Costs> = sizes.into_iter().map(sites::measure).collect();
     print_table(&costs);
-    match json::write(Path::new(&file), &costs) {
+    match rows::write(Path::new(&file), &costs) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fgraph-bench: {file}: {error}");

@@ -2,11 +2,15 @@
 //! by round in turn. A figure of one run on one machine; nothing is tested by it.
 
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::time::Instant;
 
-use fgraph::{EntryCall, FgraphOps, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, RetAddr, ReturnCall, Want};
+use fgraph::{
+    EntryCall, FgraphOps, Filter, FtraceOps, FtraceRegs, FuncAddr, OpsFlags, RetAddr, ReturnCall, Want,
+};
 
-use crate::process;
+use crate::misses::Misses;
+use crate::process::{self, Thread};
 use crate::records;
 use crate::users::{User, addr, only};
 use crate::work::down;
@@ -14,6 +18,10 @@ use crate::work::down;
 /// Calls of a round, about.
 const CALLS: usize = 20_000;
 const ROUNDS: usize = 60;
+const THREAD_ROUNDS: usize = 30;
+
+/// Words of a thread's shadow stack.
+const SHADOW_WORDS: usize = 1024;
 
 /// How deep the calls are nested.
 const DEPTHS: [usize; 3] = [0, 4, 16];
@@ -51,7 +59,68 @@ fn compare(depth: usize, register: &dyn Fn() -> User) -> (f64, f64) {
     (plain, traced)
 }
 
-/// Prints a line for each kind of user and depth.
+/// Nanoseconds of a call on each of so many threads at once, the mean of the threads: of the best round.
+fn at_once(threads: usize, rounds: usize) -> f64 {
+    let start = Barrier::new(threads);
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let times: Vec<Vec<f64>> = std::thread::scope(|scope| {
+        let run = || {
+            Thread::enter(SHADOW_WORDS);
+            (0..rounds)
+                .map(|_| {
+                    start.wait();
+                    round(0)
+                })
+                .collect()
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        running.into_iter().map(|thread| thread.join().expect("it only calls")).collect()
+    });
+    let all = |round: usize| times.iter().map(|of_thread| of_thread[round]).collect::<Vec<_>>();
+    (0..rounds).map(|round| mean(&all(round))).fold(f64::INFINITY, f64::min)
+}
+
+/// Prints what a recorded call takes on one thread, and on two at once.
+fn run_at_once(way: &str, filter: Filter) {
+    println!("{:<26} {:>7} {:>9} {:>9} {:>9}", "nanoseconds a call", "threads", "untraced", "traced", "more");
+    for threads in [1, 2] {
+        let plain = at_once(threads, THREAD_ROUNDS);
+        let user = User::tracing(filter);
+        let traced = at_once(threads, THREAD_ROUNDS);
+        drop(user);
+        let name = format!("{way}, graph with record");
+        println!("{name:<26} {threads:>7} {plain:>9.1} {traced:>9.1} {:>9.1}", traced - plain);
+    }
+}
+
+/// Prints how many branches of a call were predicted wrong, if somebody counts.
+fn run_misses(way: &str, users: &[(&str, &dyn Fn() -> User)]) {
+    let misses = match Misses::open() {
+        Ok(misses) => misses,
+        Err(error) => {
+            println!("branches predicted wrong: not counted, perf_event_open(2): {error}");
+            return;
+        }
+    };
+    let of_a_call = |depth: usize| {
+        round(depth);
+        let before = misses.count();
+        round(depth);
+        (misses.count() - before) as f64 / CALLS as f64
+    };
+    println!("{:<26} {:>5} {:>9} {:>9}", "branches predicted wrong", "depth", "untraced", "traced");
+    for (name, register) in users {
+        for depth in DEPTHS {
+            let plain = of_a_call(depth);
+            let user = register();
+            let traced = of_a_call(depth);
+            drop(user);
+            println!("{:<26} {depth:>5} {plain:>9.3} {traced:>9.3}", format!("{way}, {name}"));
+        }
+    }
+}
+
+/// Prints a line for each kind of user and depth, and what else can be measured.
 pub fn run() {
     process::prepare();
     process::init().expect("the sites are good");
@@ -71,4 +140,6 @@ pub fn run() {
             println!("{name:<26} {depth:>5} {plain:>9.1} {traced:>9.1} {:>9.1}", traced - plain);
         }
     }
+    run_misses(way, &users);
+    run_at_once(way, filter);
 }

@@ -8,7 +8,7 @@ use fgraph::tracer;
 use fgraph::wire::{Record, Who};
 
 /// Threads that can be recorded.
-const THREADS: usize = 4;
+const THREADS: usize = 16;
 const PAGE_WORDS: usize = 512;
 const WORDS: usize = 64 * PAGE_WORDS;
 
