@@ -11,9 +11,11 @@ use crate::addr::{FuncAddr, RetAddr};
 use crate::arch::FtraceRegs;
 use crate::arch::live::{Bound, ENGINE};
 use crate::arch::tramp;
+use crate::engine::Error;
 use crate::filter::Filter;
 use crate::graph::{AbandonedCall, EntryCall, GraphOps, ReturnCall, Want};
 use crate::limits::{LIMIT_WORDS, Limits};
+use crate::machine::Path;
 use crate::ops::{Ops, OpsFlags};
 use crate::platform::{Context, Platform};
 use crate::regs::Regs;
@@ -21,13 +23,14 @@ use crate::ring::{Brief, Buffer, Ring};
 use crate::shadow::MAX_DATA_WORDS;
 use crate::site::Kept;
 use crate::straight::{self, Plain};
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::task::TaskTrace;
 use crate::text::Resolve;
 use crate::trace::write_latest;
 pub use crate::tracefs::recording::Recorded;
+use crate::values::{AddressAt, ResultAt};
 use crate::wire::tree::{Key, Node};
-use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, Mark, Record, Who, pieces};
+use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, MAX_MEMORY, Mark, Record, Who, pieces};
 
 mod stack;
 
@@ -79,6 +82,68 @@ fn return_registers(func: u32) -> u8 {
     // SAFETY: null, or from `set_return_registers`: for ever, and read only. The acquire pairs with the release there.
     let known = unsafe { RETURN_REGISTERS.load(Ordering::Acquire).as_ref() };
     known.and_then(|known| known.0.get(func as usize)).map_or(2, |count| *count)
+}
+
+/// What each function returns in memory, by its number.
+static RESULTS: AtomicPtr<Results> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What functions return in memory, by their numbers in records; of a function beyond the last nobody knows. See
+/// [`Values::result_at`](crate::values::Values::result_at).
+#[derive(Debug)]
+pub struct Results(&'static [Option<ResultAt>]);
+
+impl Results {
+    /// Of the functions with the numbers from 0 on.
+    pub const fn new(results: &'static [Option<ResultAt>]) -> Self {
+        Self(results)
+    }
+
+    fn of(&self, func: u32) -> Option<ResultAt> {
+        self.0.get(func as usize).copied().flatten()
+    }
+}
+
+/// Tells what functions return in memory: the first bytes of that, up to [`MAX_MEMORY`], are recorded from now on where return values
+/// are ([`Recorded::RETVAL`]). Calls of these functions do not take the straight path, so that those of all others cost what they did;
+/// but where that path is, only of functions that have never been traced before: how many it is too late for. To be called before
+/// anything is traced, in task context.
+///
+/// # Errors
+/// [`Error::Write`](crate::Error::Write) and the like, see [`init`](crate::init).
+pub fn set_results(results: &'static Results) -> Result<usize, Error> {
+    let path = |func| if results.of(func).is_some() { Path::General } else { Path::Any };
+    let late = ENGINE.choose_paths(&path)?;
+    RESULTS.store(core::ptr::from_ref(results).cast_mut(), Ordering::Release);
+    Ok(late)
+}
+
+/// What functions return in memory, if anybody said so and it is to be recorded.
+#[inline(always)]
+fn results() -> Option<&'static Results> {
+    // SAFETY: null, or from `set_results`: for ever, and read only. The acquire pairs with the release there.
+    let results = unsafe { RESULTS.load(Ordering::Acquire).as_ref() };
+    results.filter(|_| recorded().contains(Recorded::RETVAL))
+}
+
+/// The address that a call is given for what it returns in memory, if it must be kept until then.
+fn address_given(results: &Results, call: &EntryCall<'_, FtraceRegs>) -> Option<usize> {
+    match results.of(ENGINE.function_number(call.func()))?.at {
+        AddressAt::Returned(_) => None,
+        AddressAt::Indirect => call.fregs().result_address(),
+        AddressAt::Argument(number) => call.fregs().argument(number.into()),
+    }
+}
+
+/// Where a call that returns left something in memory, if it did: `data` is what was kept of its entry.
+fn behind(results: &Results, func: u32, retvals: [u64; 2], data: &[AtomicUsize]) -> Option<Behind> {
+    let ResultAt { at, bytes } = results.of(func)?;
+    let addr = match (at, data.len()) {
+        (AddressAt::Returned(number), _) => retvals.get(usize::from(number)).map(|addr| *addr as usize),
+        (_, WITH_RESULT | WITH_ARGS_AND_RESULT) => data.last().map(|word| word.load(Ordering::Relaxed)),
+        // It was entered before anybody had said so.
+        _ => None,
+    };
+    Some(Behind { addr: addr?, bytes })
 }
 
 /// What is recorded of a call of this function.
@@ -245,15 +310,45 @@ const ARGS: usize = START + straight::DATA_WORDS;
 /// What a call under way takes of its task's shadow stack, in bytes, if the trampolines hooked it for the tracer alone.
 pub const FRAME_BYTES: usize = straight::FRAME_WORDS * size_of::<usize>();
 
-/// Words of the tracer's own for a call with arguments, and without.
+/// Words of the tracer's own for a call with arguments, and without. One more is the address of the memory that it returns something in.
 const WITH_ARGS: usize = ARGS + MAX_ARGS;
 const WITHOUT: usize = straight::DATA_WORDS;
+const WITH_ARGS_AND_RESULT: usize = WITH_ARGS + 1;
+const WITH_RESULT: usize = WITHOUT + 1;
 
-const _: () = assert!(LIMIT_WORDS + WITH_ARGS <= MAX_DATA_WORDS && LIMIT_WORDS + WITHOUT != WITH_ARGS);
+/// Whether so many words are the tracer's own, or behind those of the limits.
+const fn is_own(words: usize) -> bool {
+    matches!(words, WITHOUT | WITH_RESULT | WITH_ARGS | WITH_ARGS_AND_RESULT)
+}
+
+const _: () = {
+    assert!(LIMIT_WORDS + WITH_ARGS_AND_RESULT <= MAX_DATA_WORDS);
+    let mut words = 0;
+    while words <= MAX_DATA_WORDS {
+        // The number tells which they are.
+        assert!(!(is_own(words) && words >= LIMIT_WORDS && is_own(words - LIMIT_WORDS)));
+        words += 1;
+    }
+};
 
 fn entry(call: &mut EntryCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) -> Want {
+    match results() {
+        None => enter(call, None),
+        Some(results) => enter_typed(call, results),
+    }
+}
+
+/// On its own, so that who says nothing of results does not pay for them.
+#[inline(never)]
+fn enter_typed(call: &mut EntryCall<'_, FtraceRegs>, results: &Results) -> Want {
+    let result = address_given(results, call);
+    enter(call, result)
+}
+
+#[inline(always)]
+fn enter(call: &mut EntryCall<'_, FtraceRegs>, result: Option<usize>) -> Want {
     let wants_args = recorded().contains(Recorded::ARGS);
-    let words = if wants_args { WITH_ARGS } else { WITHOUT };
+    let words = if wants_args { WITH_ARGS } else { WITHOUT } + usize::from(result.is_some());
     let data = if LIMITS.are_any() {
         let begun = LIMITS
             .admit(call, Bound::task_id())
@@ -268,7 +363,10 @@ fn entry(call: &mut EntryCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) -> W
             None => return Want::Nothing,
         }
     };
-    if wants_args && let Some(args) = data.get(ARGS..) {
+    if let (Some(result), Some(word)) = (result, data.last()) {
+        word.store(result, Ordering::Relaxed);
+    }
+    if wants_args && let Some(args) = data.get(ARGS..WITH_ARGS) {
         for (number, word) in args.iter().enumerate() {
             word.store(call.fregs().argument(number).unwrap_or(0), Ordering::Relaxed);
         }
@@ -283,7 +381,7 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
     let end = now();
     let own = match call.data() {
         // It began without limits, so they know nothing of it. On the straight path, perhaps, which would leave out what is short.
-        Some(data) if matches!(data.len(), WITHOUT | WITH_ARGS) => {
+        Some(data) if is_own(data.len()) => {
             let start = data.get(START).map_or(0, |start| start.load(Ordering::Relaxed) as u64);
             if LIMITS.thresh_ns() != 0 && !ENGINE.is_straight_long(end.saturating_sub(start)) {
                 return;
@@ -306,26 +404,18 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
     let (func, depth, who) = (ENGINE.function_number(call.func()), call.depth(), who(call.context()));
     let mut args = [0; MAX_ARGS];
     let mut count = 0;
-    for (arg, word) in args.iter_mut().zip(data.get(ARGS..).unwrap_or(&[])).take(ARG_REGISTERS) {
+    for (arg, word) in args.iter_mut().zip(data.get(ARGS..WITH_ARGS).unwrap_or(&[])).take(ARG_REGISTERS) {
         *arg = word.load(Ordering::Relaxed) as u64;
         count += 1;
     }
     let args = args.get(..count).unwrap_or(&[]);
     let Some(ring) = here() else { return };
-    record(
-        ring,
-        &Returned {
-            func,
-            depth,
-            who,
-            start,
-            end,
-            retvals,
-            ret_addr: call.ret_addr(),
-            overrun: call.overrun() as u32,
-        },
-        args,
-    );
+    let (ret_addr, overrun) = (call.ret_addr(), call.overrun() as u32);
+    let returned = Returned { func, depth, who, start, end, retvals, ret_addr, overrun };
+    match results() {
+        None => record(ring, &returned, args),
+        Some(results) => record_typed(ring, results, &returned, args, data),
+    }
 }
 
 /// Integer arguments that travel in registers.
@@ -428,6 +518,13 @@ struct Returned {
     overrun: u32,
 }
 
+/// A value in memory, and how many of its bytes are recorded.
+#[derive(Clone, Copy)]
+struct Behind {
+    addr: usize,
+    bytes: u8,
+}
+
 /// Records a call, as far as that is wanted. A refusal is counted.
 #[inline(always)]
 fn record(ring: &Ring, call: &Returned, args: &[u64]) {
@@ -443,13 +540,51 @@ fn record(ring: &Ring, call: &Returned, args: &[u64]) {
 #[cold]
 #[inline(never)]
 fn record_all(ring: &Ring, recorded: Recorded, call: &Returned, args: &[u64]) {
+    if args.is_empty() {
+        let _ = ring.long_call(&whole(recorded, call, &[]));
+    } else {
+        let _ = ring.record(&Record::Call(whole(recorded, call, args)));
+    }
+}
+
+/// The same with what was returned in memory, if anything was. `data` is what was kept of the call's entry.
+#[inline(never)]
+fn record_typed(ring: &Ring, results: &Results, call: &Returned, args: &[u64], data: &[AtomicUsize]) {
+    let Some(behind) = behind(results, call.func, call.retvals, data) else {
+        return record(ring, call, args);
+    };
+    let recorded = recorded_of(call.func);
+    let mut memory = [0; MAX_MEMORY / 8];
+    let memory_len = behind.read(&mut memory);
+    let memory = memory.get(..usize::from(memory_len).div_ceil(8)).unwrap_or(&[]);
+    let _ = ring.record(&Record::Call(Call { memory, memory_len, ..whole(recorded, call, args) }));
+}
+
+/// The record of a call, but for memory.
+#[inline(always)]
+fn whole<'a>(recorded: Recorded, call: &Returned, args: &'a [u64]) -> Call<'a> {
     let [retval, second] = call.retvals;
-    let _ = ring.record(&Record::Call(Call {
+    Call {
         retval: recorded.contains(Recorded::RETVAL).then_some(retval),
         retval2: recorded.contains(Recorded::SECOND).then_some(second),
         overrun: call.overrun,
         args,
         ret_addr: recorded.contains(Recorded::RET_ADDR).then_some(call.ret_addr.get() as u64),
         ..Call::new(call.func, call.depth, call.who, call.start, call.end)
-    }));
+    }
+}
+
+impl Behind {
+    /// Reads it into words; how many bytes there are: none if it cannot be read.
+    fn read(self, words: &mut [u64; MAX_MEMORY / 8]) -> u8 {
+        let mut bytes = [0; MAX_MEMORY];
+        let Some(wanted) = bytes.get_mut(..self.bytes.into()) else { return 0 };
+        if Bound::read(self.addr, wanted).is_err() {
+            return 0;
+        }
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        self.bytes
+    }
 }

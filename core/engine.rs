@@ -368,6 +368,7 @@ mod listing;
 mod lists;
 mod members;
 mod modules;
+mod paths;
 mod table;
 mod update;
 mod users;

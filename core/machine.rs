@@ -107,7 +107,7 @@ impl fmt::Display for OutOfRange {
 pub struct Pair {
     /// Saves argument registers.
     pub args: usize,
-    /// Saves every register.
+    /// Saves every register, or as many as a site's state asks for; takes no straight path.
     pub regs: usize,
 }
 
@@ -165,6 +165,15 @@ pub enum Hooking {
     Classic,
 }
 
+/// Which ways calls of a function may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The straight one, where it is open.
+    Any,
+    /// Always the one by way of callbacks, since what is kept of such a call is more than the trampolines keep by themselves.
+    General,
+}
+
 /// The text around an entry of the compiler's table.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
@@ -213,6 +222,9 @@ pub trait Machine: 'static {
 
     /// Settles which way functions of this layout are hooked: `guarded` is whether landing pads may be checked.
     fn hooked(layout: Layout, hooking: Hooking, guarded: bool) -> Layout;
+
+    /// The same layout for the other way that calls go; what never goes the straight one stays as it is.
+    fn on_path(layout: Layout, path: Path) -> Layout;
 
     /// The function that the site belongs to.
     fn func(site: SiteAddr, layout: Layout) -> FuncAddr;

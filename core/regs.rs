@@ -62,6 +62,10 @@ pub trait Regs: 'static {
     /// travels there depends on the function's types; upper bits of narrow arguments are not defined.
     fn argument(&self, n: usize) -> Option<usize>;
 
+    /// The address of the memory for a large return value, if the machine has a register for nothing else: x8. Entry only; whether it
+    /// holds one, the function's type says.
+    fn result_address(&self) -> Option<usize>;
+
     /// Changes integer argument `n`; `false` if it does not travel in a register.
     ///
     /// # Safety

@@ -41,7 +41,7 @@
 use core::fmt;
 
 use crate::sync::{AtomicBool, AtomicPtr, Ordering, spin_loop};
-use crate::wire::{Hit, Record, Who};
+use crate::wire::{Call, Hit, Record, Who};
 
 mod buffer;
 mod figures;
@@ -181,6 +181,13 @@ impl Ring {
     #[inline(always)]
     pub fn hit(&self, hit: &Hit) -> bool {
         self.active().is_some_and(|buffer| buffer.hit(hit))
+    }
+
+    /// Records a call without arguments and memory, of which a short record has not enough, like [`call`](Self::call).
+    #[cfg_attr(not(feature = "trampolines"), expect(dead_code, reason = "the tracers have them"))]
+    #[inline(always)]
+    pub(crate) fn long_call(&self, call: &Call<'_>) -> bool {
+        self.active().is_some_and(|buffer| buffer.long_call(call))
     }
 
     /// Records anything, like [`call`](Self::call).

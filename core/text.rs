@@ -125,7 +125,7 @@ pub enum Kind<'a> {
         /// How long it ran.
         duration_ns: u64,
         /// What was recorded of its return value.
-        retval: Option<Retval>,
+        retval: Option<Retval<'a>>,
         /// How many calls the task could not follow so far, for want of room on its shadow stack.
         overrun: u32,
     },
@@ -174,11 +174,13 @@ impl Event<'_> {
 
 /// What was recorded of a return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retval {
+pub struct Retval<'a> {
     /// The first register for values: rax or x0.
     pub first: usize,
     /// The second, rdx or x1, if it was recorded.
     pub second: Option<usize>,
+    /// The first bytes of a value that was returned in memory, if they were recorded.
+    pub memory: &'a [u8],
 }
 
 /// How a return value is shown.
@@ -211,7 +213,8 @@ pub trait Resolve {
         false
     }
 
-    /// If the function at `func` returns anything. Where this is not known, it does.
+    /// If the function at `func` returns anything in registers. Where this is not known, it does. What was recorded of memory is shown by
+    /// type even if not.
     fn has_retval(&self, _func: usize) -> bool {
         true
     }
@@ -220,7 +223,7 @@ pub trait Resolve {
     fn write_retval(
         &self,
         _func: usize,
-        retval: Retval,
+        retval: Retval<'_>,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
@@ -228,7 +231,7 @@ pub trait Resolve {
     }
 
     /// Writes a value that the function at `func` returned, by its type. Where that is not known, it is shown as without types.
-    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_typed_retval(&self, func: usize, retval: Retval<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_retval(func, retval, RetvalForm::Errors, f)
     }
 

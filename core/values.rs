@@ -39,6 +39,7 @@ mod layout;
 mod place;
 mod remarks;
 mod resolve;
+mod result;
 mod show;
 mod source;
 #[cfg(test)]
@@ -49,9 +50,11 @@ use core::marker::PhantomData;
 
 pub use errno::{MAX_ERRNO, errno_name};
 pub use resolve::{Functions, Typed};
+pub use result::{AddressAt, ResultAt};
 
 use crate::btf::{Btf, Kind, Params};
 use crate::platform::Platform;
+use crate::wire::MAX_MEMORY;
 use place::{Arguments, Piece, Place, Rules};
 use remarks::{Convention, OfFunction};
 use show::{Errors, Show};
@@ -218,6 +221,8 @@ pub struct Returned<'r> {
     pub registers: &'r [usize],
     /// What [`Values::result_address`] said at the entry.
     pub memory: Option<usize>,
+    /// The first bytes of a value that was returned in memory, if they were kept: then nothing is read for them.
+    pub kept: &'r [u8],
 }
 
 /// Takes the arguments of a call one by one, from [`Values::each_arg`].
@@ -397,7 +402,13 @@ impl<'a> Values<'a> {
         Show::new(self, style, source, &mut Nowhere).is_error(ret, errors)
     }
 
-    fn retval_source(&self, place: Place, returned: &Returned<'_>) -> Source<'a> {
+    fn retval_source<'r>(&self, place: Place, returned: &Returned<'r>) -> Source<'r>
+    where
+        'a: 'r,
+    {
+        if place.is_in_memory() && !returned.kept.is_empty() {
+            return Source::Kept(returned.kept);
+        }
         let register = |n: u8| returned.registers.get(usize::from(n)).map(|word| *word as u64);
         self.source(place, register, None, returned.memory.map(|addr| addr as u64))
     }

@@ -38,12 +38,17 @@
 //! kind 4  entry of a call that has not returned: time, [who if SOLO], [return address], arguments
 //! kind 5  mark of a user's own: time, [who if SOLO], data
 //! kind 6  hit of a function, whose return is not recorded: time, [who if SOLO], caller
+//! kind 7  call that returned something in memory, always SOLO: (47..40 bytes of that | 33..0 who), end time, duration,
+//!         then what is flagged as in kind 3; then the bytes, in as many words as they need; then arguments
 //! ```
 //!
 //! Every record but a SOLO one is decoded with the base time and the who that stand before it, and moves the base to its own
 //! time (the end of a call). A SOLO record needs nothing and changes nothing: interrupts that hit a writer write those, because
 //! where their record comes to stand, the interrupted writer's base is not settled. All times are in the clock's unit. On
 //! another machine, words are little-endian.
+//!
+//! What a kind has is settled for ever, since readers take the words behind for arguments. So a call with something new in it is a kind
+//! of its own, and SOLO: readers that do not know the kind pass over that call, and all others are as they were.
 
 use core::fmt;
 
@@ -72,6 +77,10 @@ pub const HEADER_WORDS: usize = 6;
 
 /// The most arguments of a call that are kept.
 pub const MAX_ARGS: usize = 8;
+
+/// The most bytes that are kept of what a call returned in memory. It is a cache line, so that what a call costs has an end; most values are
+/// smaller (`Result<String, _>` has 24), and of larger ones the beginning is where compilers mostly put what says which variant it is.
+pub const MAX_MEMORY: usize = 64;
 
 /// The most words of a mark's data that are kept.
 pub const MAX_DATA: usize = 16;
@@ -130,6 +139,10 @@ const KIND_CALL: u8 = 3;
 const KIND_ENTRY: u8 = 4;
 const KIND_MARK: u8 = 5;
 const KIND_HIT: u8 = 6;
+const KIND_MEMORY: u8 = 7;
+
+/// Where the second word of a call that returned in memory says how many bytes there are.
+const MEMORY_SHIFT: u32 = 40;
 
 bitflags::bitflags! {
     /// What a long record has.
@@ -192,6 +205,10 @@ pub struct Call<'a> {
     pub retval: Option<u64>,
     /// The second register of what it returned.
     pub retval2: Option<u64>,
+    /// The first bytes of what it returned in memory, eight in a word; none if it did not, or that was not wanted.
+    pub memory: &'a [u64],
+    /// How many bytes these are, at most [`MAX_MEMORY`]. In a [`tree::Line`] the words stand elsewhere.
+    pub memory_len: u8,
     /// How many calls its task could not follow so far, for want of room on its shadow stack.
     pub overrun: u32,
     /// The CPU it was entered on, if that was another.
@@ -215,6 +232,8 @@ impl Call<'_> {
             end,
             retval: None,
             retval2: None,
+            memory: &[],
+            memory_len: 0,
             overrun: 0,
             from_cpu: None,
             ret_addr: None,

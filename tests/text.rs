@@ -55,7 +55,7 @@ impl Resolve for Typed {
     fn write_retval(
         &self,
         _: usize,
-        retval: Retval,
+        retval: Retval<'_>,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
@@ -93,7 +93,7 @@ fn back_with(func: usize, depth: u32, value: usize) -> Kind<'static> {
         func,
         depth,
         duration_ns: 742,
-        retval: Some(Retval { first: value, second: Some(5) }),
+        retval: Some(Retval { first: value, second: Some(5), memory: &[] }),
         overrun: 0,
     }
 }
@@ -476,7 +476,7 @@ fn callers_overruns_and_values_by_type() {
             func: OPEN_GATE,
             depth: 0,
             duration_ns: 1,
-            retval: Some(Retval { first: 1, second: Some(6) }),
+            retval: Some(Retval { first: 1, second: Some(6), memory: &[] }),
             overrun: 31,
         },
     ];
@@ -605,7 +605,7 @@ fn hostile_events_give_whole_lines() {
         fn write_retval(
             &self,
             func: usize,
-            _: Retval,
+            _: Retval<'_>,
             _: RetvalForm,
             f: &mut fmt::Formatter<'_>,
         ) -> fmt::Result {
@@ -640,7 +640,7 @@ fn hostile_events_give_whole_lines() {
                 func,
                 depth,
                 duration_ns: big,
-                retval: Some(Retval { first: big as usize, second: None }),
+                retval: Some(Retval { first: big as usize, second: None, memory: &[] }),
                 overrun: big as u32,
             },
             7 => Kind::Lost { count: big },

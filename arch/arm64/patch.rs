@@ -25,8 +25,8 @@ use crate::addr::{FuncAddr, SiteAddr};
 use crate::arch::arm64::insn::{MOV_X17_LR, NOP, adr_x17, b, bl, is_landing_pad};
 use crate::arch::arm64::regs::FtraceRegs;
 use crate::machine::{
-    Code, Decoded, Hooking, Layout, Layouts, Machine, OutOfRange, Pair, Plan, Preparation, Sled, Trampolines,
-    Window, Write,
+    Code, Decoded, Hooking, Layout, Layouts, Machine, OutOfRange, Pair, Path, Plan, Preparation, Sled,
+    Trampolines, Window, Write,
 };
 
 /// The arm64 machine.
@@ -41,6 +41,9 @@ pub(crate) const TAG_PREFIX: u8 = 2;
 
 /// Layout bit: the site is hooked the balanced way.
 const BALANCED_BIT: u8 = 4;
+
+/// Layout bit of sites that could take the straight path: their calls never do.
+const GENERAL_BIT: u8 = 8;
 
 /// Bytes of the sled.
 pub(crate) const SLED: usize = 8;
@@ -109,6 +112,14 @@ impl Machine for Arm64 {
         Layout(layout.0 & !BALANCED_BIT | if balanced { BALANCED_BIT } else { 0 })
     }
 
+    fn on_path(layout: Layout, path: Path) -> Layout {
+        match path {
+            _ if !is_balanced(layout) || layout.0 & TAG_PREFIX == 0 => layout,
+            Path::General => Layout(layout.0 | GENERAL_BIT),
+            Path::Any => Layout(layout.0 & !GENERAL_BIT),
+        }
+    }
+
     fn func(site: SiteAddr, layout: Layout) -> FuncAddr {
         let pad = if Self::has_pad(layout) { 4 } else { 0 };
         FuncAddr::new(site.get().wrapping_sub(pad))
@@ -120,7 +131,11 @@ impl Machine for Arm64 {
     }
 
     fn trampolines(layout: Layout, all: &Trampolines) -> Pair {
-        if is_balanced(layout) { all.balanced } else { all.classic }
+        match (is_balanced(layout), layout.0 & GENERAL_BIT) {
+            (false, _) => all.classic,
+            (true, 0) => all.balanced,
+            (true, _) => Pair { args: all.balanced.regs, ..all.balanced },
+        }
     }
 
     fn prepare(

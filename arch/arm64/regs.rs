@@ -111,6 +111,10 @@ impl Regs for FtraceRegs {
         self.x[..8].get(n).copied()
     }
 
+    fn result_address(&self) -> Option<usize> {
+        Some(self.x[8])
+    }
+
     unsafe fn set_argument(&mut self, n: usize, value: usize) -> bool {
         self.x[..8].get_mut(n).map(|argument| *argument = value).is_some()
     }

@@ -27,8 +27,8 @@ use crate::arch::x86_64::insn::{
 };
 use crate::arch::x86_64::regs::FtraceRegs;
 use crate::machine::{
-    Code, Decoded, Hooking, Layout, Layouts, Machine, OutOfRange, Pair, Plan, Preparation, Sled, Trampolines,
-    Window, Write,
+    Code, Decoded, Hooking, Layout, Layouts, Machine, OutOfRange, Pair, Path, Plan, Preparation, Sled,
+    Trampolines, Window, Write,
 };
 
 /// The x86_64 machine.
@@ -43,6 +43,9 @@ const PREFIX_BIT: u8 = 1 << 6;
 
 /// Layout bit of prefixed sites: landing pads may be checked, so the body cannot be called.
 const GUARDED_BIT: u8 = 1 << 5;
+
+/// Layout bit of prefixed sites that are not guarded: calls never take the straight path.
+const GENERAL_BIT: u8 = 1 << 4;
 
 /// Layout bits of the NOP: of plain sites which of [`SINGLE`] the compiler left, of prefixed ones 0 for [`NOP2`]; this value:
 /// something else, which is made one NOP at the start.
@@ -137,6 +140,14 @@ impl Machine for X86_64 {
         if is_prefixed(layout) && !by_call { Layout(layout.0 | GUARDED_BIT) } else { layout }
     }
 
+    fn on_path(layout: Layout, path: Path) -> Layout {
+        match (layout.0 & (PREFIX_BIT | GUARDED_BIT), path) {
+            (PREFIX_BIT, Path::General) => Layout(layout.0 | GENERAL_BIT),
+            (PREFIX_BIT, Path::Any) => Layout(layout.0 & !GENERAL_BIT),
+            _ => layout,
+        }
+    }
+
     fn func(site: SiteAddr, layout: Layout) -> FuncAddr {
         let pad = if Self::has_pad(layout) { ENDBR64.len() } else { 0 };
         FuncAddr::new(site.get().wrapping_sub(pad))
@@ -150,6 +161,7 @@ impl Machine for X86_64 {
     fn trampolines(layout: Layout, all: &Trampolines) -> Pair {
         match layout.0 & (PREFIX_BIT | GUARDED_BIT) {
             0 => all.classic,
+            PREFIX_BIT if layout.0 & GENERAL_BIT != 0 => Pair { args: all.balanced.regs, ..all.balanced },
             PREFIX_BIT => all.balanced,
             _ => all.guarded,
         }
@@ -231,7 +243,7 @@ mod tests {
     const TRAMPOLINES: Trampolines = {
         Trampolines {
             classic: Pair { args: 0x50_0000, regs: 0x50_0100 },
-            balanced: Pair { args: 0x50_0200, regs: 0x50_0200 },
+            balanced: Pair { args: 0x50_0200, regs: 0x50_0280 },
             guarded: Pair { args: 0x50_0300, regs: 0x50_0300 },
         }
     };
@@ -382,6 +394,33 @@ mod tests {
             }
             let far = SITE.get() + 0x1_0000_0000;
             assert!(X86_64::prepare(SITE, layout, &TRAMPOLINES, far).is_err());
+        }
+    }
+
+    #[test]
+    fn only_prefixes_of_bodies_that_are_called_have_two_ways() {
+        let general = |layout| X86_64::on_path(layout, Path::General);
+        for (name, layout, _) in prefixed_layouts() {
+            assert_ne!(general(layout), layout, "{name}");
+            assert_eq!(X86_64::on_path(general(layout), Path::Any), layout, "{name}");
+            assert_eq!(
+                X86_64::trampolines(general(layout), &TRAMPOLINES).args,
+                TRAMPOLINES.balanced.regs,
+                "{name}"
+            );
+            let jmp = |layout| {
+                let [prefix, _] = X86_64::prepare(SITE, layout, &TRAMPOLINES, 0x80_0000).expect("in range");
+                let (at, code) = prefix.expect("a prefix");
+                let jmp = [&[0xe8][..], &code.as_slice()[8..12]].concat();
+                crate::arch::x86_64::insn::call_target(at + 7, &jmp)
+            };
+            let both = [layout, general(layout)].map(jmp);
+            assert_eq!(both, [TRAMPOLINES.balanced.args, TRAMPOLINES.balanced.regs].map(Some), "{name}");
+            let guarded = X86_64::hooked(layout, Hooking::Classic, false);
+            assert_eq!(general(guarded), guarded, "{name}");
+        }
+        for (name, layout) in layouts() {
+            assert_eq!(general(layout), layout, "{name}");
         }
     }
 

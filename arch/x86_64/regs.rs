@@ -162,6 +162,10 @@ impl Regs for FtraceRegs {
         [self.rdi, self.rsi, self.rdx, self.rcx, self.r8, self.r9].get(n).copied()
     }
 
+    fn result_address(&self) -> Option<usize> {
+        None
+    }
+
     unsafe fn set_argument(&mut self, n: usize, value: usize) -> bool {
         self.argument_mut(n).map(|argument| *argument = value).is_some()
     }

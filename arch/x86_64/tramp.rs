@@ -190,6 +190,7 @@ global_asm!(
 unsafe extern "C" {
     fn fgraph_args_entry();
     fn fgraph_regs_entry();
+    fn fgraph_balanced_entry();
     fn fgraph_guarded_entry();
     fn fgraph_return_early();
     fn fgraph_return_hooker();
@@ -208,7 +209,10 @@ pub(crate) fn trampolines() -> Trampolines {
             args: fgraph_args_entry as *const () as usize,
             regs: fgraph_regs_entry as *const () as usize,
         },
-        balanced: either(fgraph_straight_entry as *const ()),
+        balanced: Pair {
+            args: fgraph_straight_entry as *const () as usize,
+            regs: fgraph_balanced_entry as *const () as usize,
+        },
         guarded: either(fgraph_guarded_entry as *const ()),
     }
 }

@@ -2,7 +2,7 @@
 # here.
 #
 # Who comes here: the `jmp` in a site's prefix, which the two-byte jump at the function's entry goes to; to the first by way of
-# fgraph_straight_entry (straight.s).
+# fgraph_straight_entry (straight.s), but for functions that never take the straight path.
 #
 # On arrival
 #   r11      the function; the word of 32 bits before it is the distance from there to the site's state word

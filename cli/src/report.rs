@@ -163,7 +163,8 @@ pub fn report<R: Read + Seek>(
         work.inc(read);
         if let (Some(typed), Some(call)) = (&typed, event.call_mut()) {
             let addr = names.get(call.func).map_or(0, |function| function.addr);
-            call.failed = typed.is_error(addr, &call.registers()).filter(|_| call.retval.is_some());
+            let is_error = typed.is_error(addr, &call.registers(), &call.memory);
+            call.failed = is_error.filter(|_| call.retval.is_some());
         }
         tracker.see(&mut event);
         let mut result = Ok(());

@@ -71,10 +71,14 @@ fn trace(image: &Image<'_>, calls: &[Recorded<'_>]) -> Vec<u8> {
         let func = names.iter().position(|other| other == name).unwrap() as u32;
         let start = if *depth == 0 { 0 } else { n * 1000 };
         let end = if *depth == 0 { (last + 1) * 1000 } else { n * 1000 + 500 };
+        // What `build` and `checked` return in memory is the words that they were called with, as far as those are recorded.
+        let in_memory = if ["build", "checked"].contains(name) { *args } else { &[] };
         let call = Call {
             retval: Some(*retval),
             retval2: *retval2,
-            args,
+            memory: in_memory,
+            memory_len: in_memory.len() as u8 * 8,
+            args: if in_memory.is_empty() { args } else { &[] },
             ..Call::new(func, *depth, who, start, end)
         };
         assert!(ring.record(&Record::Call(call)));
@@ -136,6 +140,8 @@ fn values_are_shown_by_the_types_of_the_kernel() {
             ("both", 1, 7, Some(8), &[]),
             ("both", 1, 7, None, &[]),
             ("build", 1, 0x7000, None, &[]),
+            ("build", 1, 0x7000, None, &[1, u64::MAX, 3, 4]),
+            ("build", 1, 0x7000, None, &[1]),
             ("allocate", 1, -12_i64 as u64, None, &[]),
             ("_start", 0, 0, None, &[]),
         ],
@@ -154,6 +160,8 @@ fn values_are_shown_by_the_types_of_the_kernel() {
         "both(); /* ret={ .first = 7, .second = 8 } */",
         "both(); /* ret={ .first = 7, .second = ? } */",
         "build();",
+        "build(); /* ret={ .words = [1, -1, 3, 4] } */",
+        "build(); /* ret={ .words = [1, ?, ?, ?] } */",
         "allocate(); /* ret=ERR_PTR(-12 ENOMEM) */",
         "} /* _start ret=0 */",
     ];
@@ -180,7 +188,7 @@ fn typed_calls(folder: &std::path::Path) -> Option<(String, String)> {
             ("fails", 1, 0xffff_fff7, None, &[3, 0xdead_0000_0001]),
             ("large_number", 1, 0xffff_fff7, None, &[]),
             ("both", 1, 7, Some(8), &[]),
-            ("build", 1, 0x7000, None, &[]),
+            ("build", 1, 0x7000, None, &[5, 6, 7, 8]),
             ("allocate", 0, -12_i64 as u64, None, &[9]),
         ],
     );
@@ -219,7 +227,7 @@ fn chrome_json_has_values_by_type_and_errors_in_a_category() {
         ("fails", "X", Some("-9 EBADF"), Some(vec![("fd", "3"), ("state", "BUSY")]), "function,error"),
         ("large_number", "X", Some("0xfffffff7"), None, "function"),
         ("both", "X", Some("{ .first = 7, .second = 8 }"), None, "function"),
-        ("build", "X", None, None, "function"),
+        ("build", "X", Some("{ .words = [5, 6, 7, 8] }"), None, "function"),
         ("allocate", "B", None, Some(vec![("n", "9")]), "function,error"),
         ("allocate", "E", Some("ERR_PTR(-12 ENOMEM)"), None, "function,error"),
     ] {
@@ -266,11 +274,12 @@ fn perfetto_has_values_by_type_and_errors_in_a_category() {
         "10: \"ret\"\n7: 4294967287",
         "10: \"ret\"\n6: \"{ .first = 7, .second = 8 }\"",
         "10: \"ret\"\n6: \"ERR_PTR(-12 ENOMEM)\"",
+        "10: \"ret\"\n6: \"{ .words = [5, 6, 7, 8] }\"",
     ] {
         assert_eq!(text.matches(wanted).count(), 1, "{wanted}: {text}");
     }
-    // Of six calls two returned nothing that is known.
-    assert_eq!(text.matches("10: \"ret\"").count(), 4);
+    // Of six calls one returned nothing.
+    assert_eq!(text.matches("10: \"ret\"").count(), 5);
     assert_eq!(text.matches("22: \"error\"").count(), 2);
 }
 
@@ -301,4 +310,63 @@ fn errors_are_calls_whose_type_says_so() {
     }
     let without = report(&[file, "--errors"]);
     assert!(without.iter().any(|line| line.starts_with("nothing()")), "{without:#?}");
+}
+
+const RUST: &str = r#"
+#![no_std]
+#![no_main]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub fn checked(n: u64) -> Result<[u64; 4], u32> { core::hint::black_box(if n > 5 { Ok([n; 4]) } else { Err(n as u32) }) }
+#[unsafe(no_mangle)]
+pub extern "C" fn _start() -> u64 { checked(core::hint::black_box(1)).map_or(7, |all| all[2]) }
+"#;
+
+/// `Err` in memory is an error, as one in registers is.
+#[test]
+fn errors_that_are_returned_in_memory_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, path) = (folder.path().join("kernel.rs"), folder.path().join("kernel"));
+    fs::write(&source, RUST).unwrap();
+    let flags = [
+        "--edition=2024",
+        "-g",
+        "-O",
+        "-Cpanic=abort",
+        "-Crelocation-model=static",
+        "-Clink-args=-nostdlib -static -no-pie",
+        "-o",
+    ];
+    let Ok(compiled) = Command::new("rustc").args(flags).arg(&path).arg(&source).output() else {
+        println!("skipped: rustc cannot be run");
+        return;
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let bytes = fs::read(&path).unwrap();
+    let image = Image::parse(&bytes).unwrap();
+    // The discriminant stands in the lower half of the first word, the error in the upper; the rest as in memory.
+    let calls = [
+        ("checked", 1, 0x7000, None, &[0, 2, 3, 4, 5][..]),
+        ("checked", 1, 0x7000, None, &[9 << 32 | 1, 0, 0, 0, 0]),
+        // Not recorded: the register is no error, though it looks like one.
+        ("checked", 1, MINUS, None, &[]),
+        ("_start", 0, 0, None, &[]),
+    ];
+    let file = folder.path().join("trace");
+    fs::write(&file, trace(&image, &calls)).unwrap();
+    let (file, kernel) = (file.to_str().unwrap(), path.to_str().unwrap());
+    let shown = report(&[file, "--kernel", kernel, "--show", "retval"]);
+    let wanted = [
+        "_start() {",
+        "checked(); /* ret=Ok([0x2, 0x3, 0x4, 0x5]) */",
+        "checked(); /* ret=Err(0x9) */",
+        "checked();",
+        "} /* _start ret=0x0 */",
+    ];
+    assert_eq!(shown, wanted);
+    let errors = report(&[file, "--kernel", kernel, "--errors"]);
+    let checked: Vec<&String> = errors.iter().filter(|line| line.starts_with("checked")).collect();
+    assert_eq!(checked, ["checked(); /* ret=Err(0x9) */"]);
 }

@@ -193,7 +193,7 @@ impl<P: Platform, M: Machine> Engine<P, M> {
     }
 
     /// Writes text, or stops tracing for good.
-    fn write(&self, addr: usize, code: Code) -> Result<(), Error> {
+    pub(super) fn write(&self, addr: usize, code: Code) -> Result<(), Error> {
         // SAFETY: the bytes are a plan's, for a site that was decoded and compared under the lock that is held.
         unsafe { P::write_text(addr, code.as_slice()) }.map_err(|error| {
             self.stop();

@@ -120,6 +120,16 @@ impl Buffer {
         done.unwrap_or_else(|| self.outermost::<FEW_WORDS>(&Record::Hit(*hit)))
     }
 
+    /// Records a call without arguments and memory, in long, like [`call`](Self::call).
+    #[inline(always)]
+    pub(super) fn long_call(&self, call: &Call<'_>) -> bool {
+        if self.writer.busy.load(Relaxed) != 0 {
+            return self.behind(&Record::Call(*call));
+        }
+        let done = self.long(call.who, call.end, |base| call_words(call, base));
+        done.unwrap_or_else(|| self.outermost::<FEW_WORDS>(&Record::Call(*call)))
+    }
+
     /// Records anything, like [`call`](Self::call).
     pub(super) fn record(&self, record: &Record<'_>) -> bool {
         if matches!(record, Record::Unknown(_)) {
@@ -130,9 +140,8 @@ impl Buffer {
         }
         if let Record::Call(call) = record
             && is_long(call)
-            && let Some(done) = self.long(call.who, call.end, |base| call_words(call, base))
         {
-            return done;
+            return self.long_call(call);
         }
         interrupt_point();
         self.writer.busy.store(SHORT, Relaxed);

@@ -188,13 +188,13 @@ impl Page<'_> {
         depth: u32,
         ret_addr: Option<usize>,
         args: &[usize],
-        retval: Option<Retval>,
+        retval: Option<Retval<'_>>,
     ) -> fmt::Result {
         self.indent(depth)?;
         self.call(func, args)?;
         self.out.write_char(';')?;
         let ret_addr = ret_addr.filter(|_| self.options.contains(Options::RETADDR));
-        let retval = retval.filter(|_| self.shows_retval(func));
+        let retval = retval.filter(|retval| self.shows_retval(func, *retval));
         if ret_addr.is_some() || retval.is_some() {
             self.out.write_str(" /*")?;
             if let Some(addr) = ret_addr {
@@ -212,12 +212,12 @@ impl Page<'_> {
         &mut self,
         func: usize,
         depth: u32,
-        retval: Option<Retval>,
+        retval: Option<Retval<'_>>,
         opening: Opening,
     ) -> fmt::Result {
         self.indent(depth)?;
         self.out.write_char('}')?;
-        let retval = retval.filter(|_| self.shows_retval(func));
+        let retval = retval.filter(|retval| self.shows_retval(func, *retval));
         if opening == Opening::NotShown || retval.is_some() || self.options.contains(Options::TAIL) {
             self.out.write_str(" /* ")?;
             self.name(func)?;
@@ -270,16 +270,21 @@ impl Page<'_> {
         self.foreign(|f| resolve.place(addr, f))
     }
 
-    fn shows_retval(&self, func: usize) -> bool {
-        self.options.contains(Options::RETVAL) && self.resolve.has_retval(func)
+    fn shows_retval(&self, func: usize, retval: Retval<'_>) -> bool {
+        let has_memory = self.shows_types() && !retval.memory.is_empty();
+        self.options.contains(Options::RETVAL) && (has_memory || self.resolve.has_retval(func))
     }
 
-    fn retval(&mut self, func: usize, retval: Retval) -> fmt::Result {
+    fn shows_types(&self) -> bool {
+        self.options.contains(Options::TYPED) && !self.options.contains(Options::RETVAL_HEX)
+    }
+
+    fn retval(&mut self, func: usize, retval: Retval<'_>) -> fmt::Result {
         let hex = self.options.contains(Options::RETVAL_HEX);
         let form = if hex { RetvalForm::Hex } else { RetvalForm::Errors };
         let resolve = self.resolve;
         self.out.write_str(" ret=")?;
-        if self.options.contains(Options::TYPED) && !hex {
+        if self.shows_types() {
             return self.foreign(|f| resolve.write_typed_retval(func, retval, f));
         }
         self.foreign(|f| resolve.write_retval(func, retval, form, f))

@@ -46,6 +46,11 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Whether the value has an address.
+    pub(super) fn is_in_memory(self) -> bool {
+        matches!(self, Self::At(_) | Self::Indirect | Self::Given(_))
+    }
+
     fn one(piece: Piece) -> Self {
         Self::Pieces { first: piece, second: None, split: 8 }
     }

@@ -73,18 +73,18 @@ impl Resolve for Typed<'_> {
     fn write_retval(
         &self,
         func: usize,
-        retval: Retval,
+        retval: Retval<'_>,
         form: RetvalForm,
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         self.inner.write_retval(func, retval, form, f)
     }
 
-    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_typed_retval(&self, func: usize, retval: Retval<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(id) = self.function(func) else { return self.inner.write_typed_retval(func, retval, f) };
         let registers = [retval.first, retval.second.unwrap_or_default()];
         let registers = if retval.second.is_some() { &registers[..] } else { &registers[..1] };
-        self.values.write_retval(id, &Returned { registers, memory: None }, f)
+        self.values.write_retval(id, &Returned { registers, memory: None, kept: retval.memory }, f)
     }
 
     fn write_args(&self, func: usize, args: &[usize], f: &mut fmt::Formatter<'_>) -> fmt::Result {

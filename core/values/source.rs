@@ -1,4 +1,4 @@
-//! The bytes of a value: those that registers held, or memory that is read when it is asked for.
+//! The bytes of a value: those that registers held, those of memory that were kept, or memory that is read when it is asked for.
 
 use super::Memory;
 
@@ -10,6 +10,8 @@ pub(super) const HELD: usize = 16;
 pub(super) enum Source<'m> {
     /// These bytes, of which those with a bit in `known` are right.
     Held { bytes: [u8; HELD], known: u16 },
+    /// These, and no more.
+    Kept(&'m [u8]),
     /// The bytes from this address on.
     Read { memory: &'m dyn Memory, addr: u64 },
 }
@@ -43,6 +45,11 @@ impl Source<'_> {
                 let wanted = ((1u32 << len) - 1).checked_shl(at as u32)?;
                 (u32::from(*known) & wanted == wanted).then_some(read)
             }
+            Self::Kept(bytes) => {
+                let at = usize::try_from(at).ok()?;
+                to.copy_from_slice(bytes.get(at..at.checked_add(len)?)?);
+                Some(read)
+            }
             Self::Read { memory, addr } => memory.read(addr.checked_add(at)?, to).then_some(read),
         }
     }
@@ -57,6 +64,7 @@ impl Source<'_> {
     pub(super) fn is_known(&self, size: u64) -> bool {
         match self {
             Self::Held { known, .. } => *known != 0 || size == 0,
+            Self::Kept(bytes) => !bytes.is_empty() || size == 0,
             Self::Read { .. } => size == 0 || self.read(0, 1).is_some(),
         }
     }

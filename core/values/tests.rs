@@ -60,7 +60,13 @@ pub(super) fn ret_with(
 ) -> String {
     let values = Values::new(make.btf(), machine).with_memory(memory).with_names(&OneName);
     let mut text = String::new();
-    values.write_retval(func, &Returned { registers: &registers, memory: indirect }, &mut text).unwrap();
+    values
+        .write_retval(
+            func,
+            &Returned { registers: &registers, memory: indirect, ..Returned::default() },
+            &mut text,
+        )
+        .unwrap();
     text
 }
 

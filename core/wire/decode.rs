@@ -2,8 +2,8 @@
 
 use super::{
     Call, DELTA_SHIFT, DEPTH_BITS, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has, Hit, KIND_CALL,
-    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, Mark, PageHeader, Record, TAG_LONG, TAG_SMALL,
-    TAG_TWO_WORDS, TAG_VALUE, TAG_VOID, TIME_BITS, Who, WireError,
+    KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_MEMORY, KIND_TIME, KIND_WHO, MAX_MEMORY, MEMORY_SHIFT, Mark,
+    PageHeader, Record, TAG_LONG, TAG_SMALL, TAG_TWO_WORDS, TAG_VALUE, TAG_VOID, TIME_BITS, Who, WireError,
 };
 
 /// What a record is decoded with: the base time and who runs.
@@ -92,16 +92,18 @@ impl<'a> Decoder<'a> {
     fn long(&self, words: &'a [u64]) -> Result<Record<'a>, WireError> {
         let mut fields = Fields { words, at: 1 };
         let head = Head::of(words.first().copied().unwrap_or(0));
-        let solo = head.has.contains(Has::SOLO);
+        let solo = head.has.contains(Has::SOLO) || head.kind == KIND_MEMORY;
         let cut = head.has.contains(Has::CUT);
         // For all but solo records, `chain` has passed this one already.
         match head.kind {
-            KIND_CALL => {
-                let (who, end, duration) = if solo {
-                    (Who::from_word(fields.one()?), fields.one()?, fields.one()?)
+            KIND_CALL | KIND_MEMORY => {
+                let (first, end, duration) = if solo {
+                    (fields.one()?, fields.one()?, fields.one()?)
                 } else {
-                    (self.chain.who, self.chain.base, fields.one()? & u64::from(u32::MAX))
+                    (0, self.chain.base, fields.one()? & u64::from(u32::MAX))
                 };
+                let who = if solo { Who::from_word(first) } else { self.chain.who };
+                let memory_len = if head.kind == KIND_MEMORY { (first >> MEMORY_SHIFT) as u8 } else { 0 };
                 Ok(Record::Call(Call {
                     func: head.number,
                     depth: head.depth,
@@ -113,6 +115,8 @@ impl<'a> Decoder<'a> {
                     overrun: fields.if_has(head.has, Has::OVERRUN)?.unwrap_or(0) as u32,
                     from_cpu: fields.if_has(head.has, Has::FROM_CPU)?.map(|cpu| cpu as u32),
                     ret_addr: fields.if_has(head.has, Has::RET_ADDR)?,
+                    memory: fields.memory(memory_len)?,
+                    memory_len: memory_len.min(MAX_MEMORY as u8),
                     args: fields.rest(),
                     cut,
                 }))
@@ -211,6 +215,16 @@ impl<'a> Fields<'a> {
 
     fn if_has(&mut self, has: Has, what: Has) -> Result<Option<u64>, WireError> {
         has.contains(what).then(|| self.one()).transpose()
+    }
+
+    /// The words that have so many bytes, as far as anybody wants to have them.
+    fn memory(&mut self, bytes: u8) -> Result<&'a [u64], WireError> {
+        let words = usize::from(bytes).div_ceil(8);
+        let end = self.at + words;
+        let short = WireError::Short { needed: end, words: self.words.len() };
+        let memory = self.words.get(self.at..end).ok_or(short)?;
+        self.at = end;
+        Ok(memory.get(..MAX_MEMORY / 8).unwrap_or(memory))
     }
 
     fn rest(&self) -> &'a [u64] {

@@ -2,8 +2,9 @@
 
 use super::{
     Call, Chain, DELTA_SHIFT, DEPTH_BITS, DEPTH_SHIFT, DURATION_SHIFT, Entry, FUNC_BITS, FUNC_SHIFT, Has,
-    Hit, KIND_CALL, KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA, MAX_DEPTH,
-    Mark, NO_FUNC, Record, SMALL_VALUES, TAG_LONG, TAG_SMALL, TAG_VALUE, TAG_VOID, TIME_BITS, Who,
+    Hit, KIND_CALL, KIND_ENTRY, KIND_HIT, KIND_MARK, KIND_MEMORY, KIND_TIME, KIND_WHO, MAX_ARGS, MAX_DATA,
+    MAX_DEPTH, MAX_MEMORY, MEMORY_SHIFT, Mark, NO_FUNC, Record, SMALL_VALUES, TAG_LONG, TAG_SMALL, TAG_VALUE,
+    TAG_VOID, TIME_BITS, Who,
 };
 
 /// The first word of a call in short, and how many words it has. `None` if it does not fit: then [`encode`].
@@ -60,7 +61,7 @@ const CALL_WORDS: usize = 7;
 pub(crate) fn is_long(call: &Call<'_>) -> bool {
     let more =
         call.retval2.is_some() || call.ret_addr.is_some() || call.overrun != 0 || call.from_cpu.is_some();
-    more && call.args.is_empty() && !call.cut
+    more && call.args.is_empty() && !call.cut && call.memory_len == 0
 }
 
 /// The words of a long call without arguments that continues a chain of the same task, and how many there are; `None` if its times need
@@ -138,6 +139,8 @@ impl Out<'_> {
     }
 
     fn call(&mut self, call: &Call<'_>, chain: Option<&mut Chain>) {
+        let memory = call.memory.get(..memory_words(call)).unwrap_or(&[]);
+        let chain = chain.filter(|_| memory.is_empty());
         let end = call.end.max(call.start);
         let duration = end - call.start;
         let narrow = u32::try_from(duration).ok();
@@ -172,8 +175,10 @@ impl Out<'_> {
             at = self.begin(KIND_CALL, has, call.func, call.depth);
             self.put(u64::from(delta as u32) << 32 | u64::from(duration));
         } else {
-            at = self.begin(KIND_CALL, has, call.func, call.depth);
-            self.put(call.who.word());
+            let kind = if memory.is_empty() { KIND_CALL } else { KIND_MEMORY };
+            let len = if memory.is_empty() { 0 } else { u64::from(call.memory_len) };
+            at = self.begin(kind, has, call.func, call.depth);
+            self.put(call.who.word() | len << MEMORY_SHIFT);
             self.put(end);
             self.put(duration);
         }
@@ -182,6 +187,7 @@ impl Out<'_> {
         for word in extras.into_iter().flatten() {
             self.put(word);
         }
+        self.put_all(memory, memory.len());
         self.put_all(call.args, MAX_ARGS);
         self.end(at);
     }
@@ -226,10 +232,16 @@ impl Out<'_> {
     }
 }
 
-/// Whether a record has no arguments and no data.
+/// How many words have what a call returned in memory; none if it is more than is kept.
+fn memory_words(call: &Call<'_>) -> usize {
+    let len = usize::from(call.memory_len);
+    if len > MAX_MEMORY { 0 } else { len.div_ceil(8) }
+}
+
+/// Whether a record has no arguments, no data, and nothing that was in memory.
 pub(crate) fn has_few(record: &Record<'_>) -> bool {
     match record {
-        Record::Call(call) => call.args.is_empty(),
+        Record::Call(call) => call.args.is_empty() && call.memory_len == 0,
         Record::Entry(entry) => entry.args.is_empty(),
         Record::Mark(mark) => mark.data.is_empty(),
         Record::Hit(_) | Record::Unknown(_) => true,

@@ -15,7 +15,7 @@ fn record<'a>(random: &mut Random, words: &'a [u64; MAX_DATA]) -> Record<'a> {
     let bits = random.between(1, 14);
     let depth = random.below(1 << bits) as u32;
     let time = START.base.wrapping_add_signed((random.word() as i64) >> random.between(1, 63));
-    match random.below(6) {
+    match random.below(7) {
         0 => Record::Mark(Mark {
             id: number,
             who,
@@ -43,6 +43,11 @@ fn record<'a>(random: &mut Random, words: &'a [u64; MAX_DATA]) -> Record<'a> {
                 call.ret_addr = random.one_in(2).then(|| random.word());
                 call.args = &words[..random.below(9)];
                 call.cut = random.one_in(2);
+            }
+            if kind >= 4 {
+                let len = random.below(MAX_MEMORY + 1);
+                (call.memory_len, call.memory) = (len as u8, &words[..len.div_ceil(8)]);
+                call.args = if random.one_in(2) { &[] } else { &words[..random.below(9)] };
             }
             Record::Call(call)
         }
@@ -116,6 +121,10 @@ fn the_length_of_common_calls() {
         ("hours", Call { end: START.base + (1 << 42), ..call }, 4),
         ("another task", Call { who: Who { task: 1, ..who }, ..call }, 2),
         ("an argument", Call { args: &[7], ..call }, 3),
+        ("three words of memory", Call { retval: Some(0), memory: &[1, 2, 3], memory_len: 24, ..call }, 8),
+        ("a byte of memory", Call { memory: &[1], memory_len: 1, ..call }, 5),
+        ("more memory than is kept", Call { memory: &[1; 9], memory_len: 65, ..call }, 1),
+        ("memory that is not there", Call { memory: &[1], memory_len: 9, ..call }, 1),
     ];
     for (name, call, want) in cases {
         assert_eq!(len(call), want, "{name}");
@@ -130,6 +139,7 @@ fn what_is_too_large_is_bounded() {
     call.args = &args;
     (call.retval, call.retval2, call.overrun) = (Some(2), Some(3), 4);
     (call.from_cpu, call.ret_addr) = (Some(5), Some(6));
+    (call.memory, call.memory_len) = (&[7; MAX_MEMORY / 8], MAX_MEMORY as u8);
     let entry = Entry {
         func: u32::MAX,
         depth: u32::MAX,
@@ -237,6 +247,65 @@ fn a_record_that_is_too_short_for_what_it_has_is_an_error_and_the_next_is_read()
     }
     words[0] &= !0xff00;
     assert_eq!(all(&words[..len]), [Err(WireError::Empty(words[0]))]);
+}
+
+/// As a reader has it that knows kinds 1 to 6 only.
+fn known_before(words: &[u64]) -> Vec<Record<'_>> {
+    let unknown = |first: u64| first & 0xff == u64::from(KIND_MEMORY) << 3 | TAG_LONG;
+    let mut all = Vec::new();
+    let (mut at, mut chain) = (0, START);
+    while let Some(rest) = words.get(at..).filter(|rest| !rest.is_empty()) {
+        let len = words_of(rest[0]);
+        if unknown(rest[0]) {
+            all.push(Record::Unknown(&rest[..len]));
+        } else {
+            all.extend(Decoder::new(&rest[..len], chain).map(Result::unwrap));
+            chain.pass(rest[0], rest.get(1).copied().unwrap_or(0));
+        }
+        at += len;
+    }
+    all
+}
+
+#[test]
+fn readers_that_know_nothing_of_memory_read_all_other_records() {
+    storm(200, 5, |random| {
+        let lent = random_words(random);
+        let records: Vec<_> = (0..random.below(30)).map(|_| record(random, &lent)).collect();
+        let (mut stream, mut chain) = (Vec::new(), START);
+        for record in &records {
+            let mut words = [0; MAX_WORDS];
+            let len = encode(record, Some(&mut chain), &mut words);
+            stream.extend_from_slice(&words[..len]);
+        }
+        let before = known_before(&stream);
+        assert_eq!(before.len(), records.len());
+        for (before, record) in before.iter().zip(&records) {
+            let has_memory = matches!(record, Record::Call(call) if call.memory_len != 0);
+            assert_eq!(matches!(before, Record::Unknown(_)), has_memory, "{record:?}");
+            assert!(has_memory || before == record, "{before:?} instead of {record:?}");
+        }
+    });
+}
+
+/// Later versions may keep more.
+#[test]
+fn of_memory_that_is_longer_the_beginning_is_taken() {
+    let mut words = vec![0, 100 << MEMORY_SHIFT, 5, 1];
+    words.extend(0..13);
+    words.push(0xdead);
+    let len = words.len();
+    words[0] = (len as u64) << 8 | u64::from(KIND_MEMORY) << 3 | TAG_LONG;
+    let memory: Vec<u64> = (0..8).collect();
+    let call = Call {
+        memory: &memory,
+        memory_len: MAX_MEMORY as u8,
+        args: &[0xdead],
+        ..Call::new(0, 0, Who::NOBODY, 4, 5)
+    };
+    assert_eq!(all(&words), [Ok(Record::Call(call))]);
+    words[1] = 255 << MEMORY_SHIFT;
+    assert_eq!(all(&words), [Err(WireError::Short { needed: 4 + 32, words: len })]);
 }
 
 #[test]

@@ -9,15 +9,21 @@
 //! What was lost takes no line with it: a call whose children are lost is a leaf, and children without a parent stand alone. A call
 //! that was entered before the last batch of lines was given has its exit only: its opening could not be shown then.
 
-use super::{Call, Entry, Hit, MAX_DATA, MAX_TEXT_WORDS, Mark, Record, STACK_MARK, TEXT_MARK, Who};
+use super::{
+    Call, Entry, Hit, MAX_ARGS, MAX_DATA, MAX_MEMORY, MAX_TEXT_WORDS, Mark, Record, STACK_MARK, TEXT_MARK,
+    Who,
+};
 use crate::text::{Event, Kind, Retval, Task};
 
-/// Where in a [`Tree`]'s words the arguments of a call stand, or the data of a mark.
+/// Where in a [`Tree`]'s words stand the data of a mark, or the arguments of a call and behind them what it returned in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
     at: u32,
     len: u32,
 }
+
+// `Tree::is_full` looks for as many words as either may have.
+const _: () = assert!(MAX_ARGS + MAX_MEMORY / 8 <= MAX_DATA);
 
 /// What a [`Tree`] keeps of one record.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +100,17 @@ impl Line {
         room: &'r mut ExtraRoom,
     ) -> [Option<Event<'r>>; 2] {
         let is_text = matches!(self, Self::Mark(mark) if mark.id == TEXT_MARK);
-        let (args, data) = if is_text { (&[][..], room.fill_with_text(extra)) } else { room.fill(extra) };
+        let memory_len = match self {
+            Self::Entry(call) | Self::Leaf(call) | Self::Exit(call) => usize::from(call.memory_len),
+            _ => 0,
+        };
+        let (extra, memory) = extra.split_at(extra.len().saturating_sub(memory_len.div_ceil(8)));
+        let memory = room.memory.fill(memory, memory_len);
+        let (args, data) = if is_text {
+            (&[][..], fill_with_text(&mut room.bytes, extra))
+        } else {
+            fill(&mut room.words, &mut room.bytes, extra)
+        };
         let begin = |who: Who, func, depth, time, ret_addr: Option<u64>| {
             let ret_addr = ret_addr.map(|addr| addr as usize);
             let kind = Kind::Entry { func: key.addr(func), depth, ret_addr, args };
@@ -103,7 +119,7 @@ impl Line {
         let enter = |call: &Call<'static>| begin(call.who, call.func, call.depth, call.start, call.ret_addr);
         let end = |call: &Call<'static>| {
             let second = call.retval2.map(|second| second as usize);
-            let retval = call.retval.map(|first| Retval { first: first as usize, second });
+            let retval = call.retval.map(|first| Retval { first: first as usize, second, memory });
             let (func, depth, overrun) = (key.addr(call.func), call.depth, call.overrun);
             let time_ns = key.time_ns(call.end);
             let duration_ns = time_ns.saturating_sub(key.time_ns(call.start));
@@ -141,32 +157,55 @@ impl Line {
 pub struct ExtraRoom {
     words: [usize; MAX_DATA],
     bytes: [u8; MAX_TEXT_WORDS * 8],
+    memory: Memory,
 }
 
 impl ExtraRoom {
     /// Empty room.
-    pub const NEW: Self = Self { words: [0; MAX_DATA], bytes: [0; MAX_TEXT_WORDS * 8] };
+    pub const NEW: Self = Self { words: [0; MAX_DATA], bytes: [0; MAX_TEXT_WORDS * 8], memory: Memory::NEW };
+}
 
-    /// The words, and their bytes up to the first zero.
-    fn fill(&mut self, extra: &[u64]) -> (&[usize], &[u8]) {
-        let len = extra.len().min(MAX_DATA);
-        for (index, &word) in extra.iter().take(len).enumerate() {
-            self.words[index] = word as usize;
-            self.bytes[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
-        }
-        let bytes = &self.bytes[..len * 8];
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        (&self.words[..len], &bytes[..end])
+/// The words, and their bytes up to the first zero.
+fn fill<'r>(
+    words: &'r mut [usize; MAX_DATA],
+    bytes: &'r mut [u8; MAX_TEXT_WORDS * 8],
+    extra: &[u64],
+) -> (&'r [usize], &'r [u8]) {
+    let len = extra.len().min(MAX_DATA);
+    for (index, &word) in extra.iter().take(len).enumerate() {
+        words[index] = word as usize;
+        bytes[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
     }
+    let bytes = &bytes[..len * 8];
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    (&words[..len], &bytes[..end])
+}
 
-    /// The bytes of a text: each of its pieces has zeros behind it.
-    fn fill_with_text(&mut self, extra: &[u64]) -> &[u8] {
-        let bytes = extra.iter().flat_map(|word| word.to_le_bytes()).filter(|byte| *byte != 0);
-        let mut len = 0;
-        for (to, byte) in self.bytes.iter_mut().zip(bytes) {
-            (*to, len) = (byte, len + 1);
+/// The bytes of a text: each of its pieces has zeros behind it.
+fn fill_with_text<'r>(room: &'r mut [u8; MAX_TEXT_WORDS * 8], extra: &[u64]) -> &'r [u8] {
+    let bytes = extra.iter().flat_map(|word| word.to_le_bytes()).filter(|byte| *byte != 0);
+    let mut len = 0;
+    for (to, byte) in room.iter_mut().zip(bytes) {
+        (*to, len) = (byte, len + 1);
+    }
+    &room[..len]
+}
+
+/// What a call returned in memory, as bytes again.
+#[derive(Clone, Copy, Debug)]
+struct Memory([u8; MAX_MEMORY]);
+
+impl Memory {
+    /// Nothing.
+    const NEW: Self = Self([0; MAX_MEMORY]);
+
+    /// The first `len` bytes of these words; none if there are not so many.
+    fn fill(&mut self, words: &[u64], len: usize) -> &[u8] {
+        for (to, word) in self.0.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
         }
-        &self.bytes[..len]
+        let is_there = len <= words.len() * 8;
+        self.0.get(..len).filter(|_| is_there).unwrap_or(&[])
     }
 }
 
@@ -224,18 +263,20 @@ impl<'m> Tree<'m> {
         Self { words, ..self }
     }
 
-    /// The arguments or the data of a line of the batch that was closed last.
+    /// What a line of the batch that was closed last has beside itself, for [`Line::events`].
     pub fn extra(&self, extra: Extra) -> &[u64] {
         let at = extra.at as usize;
         self.words.get(at..at + extra.len as usize).unwrap_or(&[])
     }
 
-    fn keep(&mut self, words: &[u64]) -> Extra {
-        let at = self.words_used;
-        let Some(place) = self.words.get_mut(at..at + words.len()) else { return Extra::default() };
-        place.copy_from_slice(words);
-        self.words_used += words.len();
-        Extra { at: at as u32, len: words.len() as u32 }
+    fn keep(&mut self, words: &[u64], more: &[u64]) -> Extra {
+        let (at, len) = (self.words_used, words.len() + more.len());
+        let Some(place) = self.words.get_mut(at..at + len) else { return Extra::default() };
+        let (first, second) = place.split_at_mut(words.len());
+        first.copy_from_slice(words);
+        second.copy_from_slice(more);
+        self.words_used += len;
+        Extra { at: at as u32, len: len as u32 }
     }
 
     /// How many records there are.
@@ -278,16 +319,18 @@ impl<'m> Tree<'m> {
 
     /// Adds the next record. Those of unknown kinds are left out. Entries, of calls that have not returned, come last.
     pub fn push(&mut self, record: &Record<'_>) -> Result<(), Full> {
-        let (what, words): (_, &[u64]) = match *record {
-            Record::Call(call) => (What::Call(Call { args: &[], ..call }), call.args),
-            Record::Entry(entry) => (What::Open(Entry { args: &[], ..entry }), entry.args),
+        let (what, words, memory): (_, &[u64], &[u64]) = match *record {
+            Record::Call(call) => {
+                (What::Call(Call { args: &[], memory: &[], ..call }), call.args, call.memory)
+            }
+            Record::Entry(entry) => (What::Open(Entry { args: &[], ..entry }), entry.args, &[]),
             Record::Mark(mark) if self.join(&mark) => return Ok(()),
-            Record::Mark(mark) => (What::Mark(Mark { data: &[], ..mark }), mark.data),
-            Record::Hit(hit) => (What::Hit(hit), &[]),
+            Record::Mark(mark) => (What::Mark(Mark { data: &[], ..mark }), mark.data, &[]),
+            Record::Hit(hit) => (What::Hit(hit), &[], &[]),
             Record::Unknown(_) => return Ok(()),
         };
         self.add(what)?;
-        self.nodes[self.len - 1].extra = self.keep(words);
+        self.nodes[self.len - 1].extra = self.keep(words, memory);
         Ok(())
     }
 

@@ -4,8 +4,10 @@
 //! what is given lies in the bytes and in order, and a whole chunk between any bytes is found.
 #![no_main]
 
+use fgraph::text::{CpuState, NoNames, Options, Printer, Task};
 use fgraph::wire;
 use fgraph::wire::file::{self, Chunks, Damage, End, Found, Head, Kind, Meta};
+use fgraph::wire::tree::{ExtraRoom, Key, Node, Tree};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -59,6 +61,37 @@ fn payload(bytes: &[u8]) {
     assert!(file::marks(bytes).count() <= bytes.len());
     let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     if let Ok((_, records)) = wire::page(&words) {
-        assert!(records.count() <= words.len());
+        assert!(records.clone().count() <= words.len());
+        lines(records);
+    }
+}
+
+struct Numbers;
+
+impl Key for Numbers {
+    fn addr(&self, func: u32) -> usize {
+        func as usize
+    }
+
+    fn task(&self, number: u32) -> Task {
+        Task::new(number, "")
+    }
+}
+
+/// Whatever the records are, they have lines, and these a text.
+fn lines(records: wire::Decoder<'_>) {
+    let (mut nodes, mut words) = (vec![Node::EMPTY; 16], vec![0; 40]);
+    let mut tree = Tree::new(&mut nodes).with_words(&mut words);
+    for record in records.flatten().take(16) {
+        let _ = tree.push(&record);
+    }
+    tree.close();
+    let mut states = [CpuState::NEW];
+    let mut printer = Printer::new(Options::all(), &mut states);
+    let (mut room, mut text) = (ExtraRoom::NEW, String::new());
+    while let Some((line, extra)) = tree.next_line() {
+        for event in line.events(0, &Numbers, tree.extra(extra), &mut room).into_iter().flatten() {
+            printer.event(&event, None, &NoNames, &mut text).expect("a `String` takes everything");
+        }
     }
 }

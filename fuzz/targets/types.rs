@@ -86,11 +86,14 @@ fn ask(btf: &Btf<'_>) {
             let values = Values::new(*btf, machine).with_memory(memory).with_floats(floats);
             for id in 0..=btf.end() {
                 let mut text = Limited(0);
-                let returned = Returned { registers: &words[..2], memory: Some(0x40) };
+                let kept = [1; 9];
+                let kept = kept.get(..id as usize % 10).unwrap_or(&[]);
+                let returned = Returned { registers: &words[..2], memory: Some(0x40), kept };
                 let shown = values.write_retval(id, &returned, &mut text);
                 shown
                     .and(values.write_args(id, &Entered { registers: &words, stack: Some(0x80), indirect: None }, &mut text))
                     .expect("a text with an end");
+                assert!(values.result_at(id).is_none_or(|result| result.bytes != 0));
                 if values.retval_at(id) == Some(RetvalAt::Nothing) {
                     let mut text = Limited(Limited::MOST);
                     values.write_retval(id, &returned, &mut text).expect("nothing");

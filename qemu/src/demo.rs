@@ -72,7 +72,7 @@ pub fn run(trace: Option<&str>) -> Exit {
         println!("fgraph: no function names: {error}");
     }
     if let Err(error) = types::tell_tracer() {
-        println!("fgraph: no types: {error}");
+        println!("fgraph: {error}");
     }
     // Values of two registers are shown by their types.
     tracer::set_recorded(Recorded::RETVAL | Recorded::SECOND);

@@ -57,7 +57,7 @@ pub fn run() -> Exit {
         }
     };
     if let Err(error) = crate::types::tell_tracer() {
-        println!("fgraph: no types: {error}");
+        println!("fgraph: {error}");
     }
     println!("The tracer's files are here: `ls` lists them, `help` has the commands.");
     let mut editor = Editor::new();

@@ -128,7 +128,7 @@ impl Resolve for Names {
     fn write_typed_retval(
         &self,
         func: usize,
-        retval: Retval,
+        retval: Retval<'_>,
         f: &mut core::fmt::Formatter<'_>,
     ) -> core::fmt::Result {
         types::with_recorded(|types| types.write_typed_retval(func, retval, f))

@@ -1,14 +1,16 @@
 //! The types that `fgraph embed` put into this image, and values shown by them.
 //!
-//! A trace is shown long after its calls, so of memory only what nobody writes is read for it: text and rodata, where literals are.
+//! A trace is shown long after its calls, so of memory only what nobody writes is read for it: text and rodata, where literals are. What
+//! functions return in memory is recorded, as far as there is room in a record.
 
 use alloc::{boxed::Box, vec::Vec};
+use core::fmt;
 
 use fgraph::FuncAddr;
 use fgraph::btf::image::{ImageError, Types};
 use fgraph::text::{NoNames, Resolve};
-use fgraph::tracer::{self, ReturnRegisters};
-use fgraph::values::{Floats, Live, Machine, Memory, Nameless, Names, Typed, Values, Within};
+use fgraph::tracer::{self, Results, ReturnRegisters};
+use fgraph::values::{Floats, Live, Machine, Memory, Nameless, Names, ResultAt, Typed, Values, Within};
 
 use crate::{lock::IrqLock, machine, platform::Kernel, tracing};
 
@@ -41,18 +43,42 @@ fn values<'a>(types: &Types<'a>, memory: &'a dyn Memory, names: &'a dyn Names) -
     Values::new(types.btf(), machine).with_memory(memory).with_names(names).with_floats(floats)
 }
 
-/// Tells the tracer which functions return what in how many registers. Once.
-pub fn tell_tracer() -> Result<(), ImageError> {
-    let counts = with_live(|types, values| {
-        let count = |func: FuncAddr| {
-            let known = types.function_at(func.get() as u64).and_then(|func| values.return_registers(func));
+/// Why the tracer does not know what functions return.
+#[derive(Debug)]
+pub enum Untold {
+    /// There are no types.
+    Types(ImageError),
+    /// The text could not be changed.
+    Text(fgraph::Error),
+}
+
+impl fmt::Display for Untold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Types(error) => write!(f, "no types: {error}"),
+            Self::Text(error) => write!(f, "what is returned in memory is not recorded: {error}"),
+        }
+    }
+}
+
+/// Tells the tracer which functions return what in how many registers, or in memory. Before anything is traced. Of how many functions it
+/// comes too late to record memory.
+pub fn tell_tracer() -> Result<usize, Untold> {
+    let told = with_live(|types, values| {
+        let returned = |func: FuncAddr| {
+            let id = types.function_at(func.get() as u64);
+            let count = id.and_then(|id| values.return_registers(id));
             // One is shown as it is.
-            known.unwrap_or(1)
+            (count.unwrap_or(1), id.and_then(|id| values.result_at(id)))
         };
-        (0..).map_while(tracer::numbered_function).map(count).collect::<Vec<u8>>()
-    })?;
+        (0..)
+            .map_while(tracer::numbered_function)
+            .map(returned)
+            .unzip::<_, _, Vec<u8>, Vec<Option<ResultAt>>>()
+    });
+    let (counts, results) = told.map_err(Untold::Types)?;
     tracer::set_return_registers(Box::leak(Box::new(ReturnRegisters::new(counts.leak()))));
-    Ok(())
+    tracer::set_results(Box::leak(Box::new(Results::new(results.leak())))).map_err(Untold::Text)
 }
 
 /// Lets `with` show values of the moment by their types.

@@ -40,6 +40,8 @@ pub struct Call {
     pub retval: Option<u64>,
     /// The second register of that.
     pub retval2: Option<u64>,
+    /// The first bytes of what it returned in memory; none if they were not recorded.
+    pub memory: Box<[u8]>,
     /// How many calls its task could not follow so far.
     pub overrun: u32,
     /// Where it returns to.
@@ -62,6 +64,7 @@ impl Call {
             end,
             retval: None,
             retval2: None,
+            memory: Box::default(),
             overrun: 0,
             caller: None,
             args: Args::None,

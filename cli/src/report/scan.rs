@@ -64,6 +64,8 @@ pub(super) fn call_of(record: &Record<'_>, names: &mut Names) -> Option<(u32, Ca
             let mut made = Call::new(names.by_index(call.func), call.depth, call.start, Some(call.end));
             made.retval = call.retval;
             made.retval2 = call.retval2;
+            let memory = call.memory.iter().flat_map(|word| word.to_le_bytes());
+            made.memory = memory.take(call.memory_len.into()).collect();
             made.overrun = call.overrun;
             made.caller = call.ret_addr.map(Caller::Addr);
             made.args = args(call.args);

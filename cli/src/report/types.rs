@@ -1,6 +1,6 @@
 //! Types of the traced kernel: those that are embedded in its image, or else those that its debug information gives.
 //!
-//! A trace keeps registers, so of memory only what nobody writes is read: the sections of the image that are not writable. Which
+//! A trace keeps registers, and the first bytes of values that were returned in memory; of other memory only what nobody writes is read: the sections of the image that are not writable. Which
 //! registers floating-point numbers travel in an image does not say.
 
 use std::fmt::Write;
@@ -98,25 +98,31 @@ impl<'k> Typed<'k> {
         Some((id, values.with_memory(&self.constant).with_names(&self.symbols)))
     }
 
-    /// Whether the registers at the return of the function at this address show what it returned.
-    pub fn has_retval(&self, addr: u64) -> Option<bool> {
+    /// Whether what was recorded of the return of the function at this address shows what it returned: registers, or `kept`, the
+    /// first bytes of a value in memory.
+    pub fn has_retval(&self, addr: u64, kept: &[u8]) -> Option<bool> {
         let (id, values) = self.at(addr)?;
-        Some(values.retval_at(id)? == RetvalAt::Registers)
+        Some(match values.retval_at(id)? {
+            RetvalAt::Registers => true,
+            RetvalAt::Behind | RetvalAt::Memory => !kept.is_empty(),
+            RetvalAt::Nothing | RetvalAt::Lost => false,
+        })
     }
 
     /// Whether the function at this address returned an error.
-    pub fn is_error(&self, addr: u64, registers: &[usize]) -> Option<bool> {
+    pub fn is_error(&self, addr: u64, registers: &[usize], kept: &[u8]) -> Option<bool> {
         let (id, values) = self.at(addr)?;
-        let has_retval = values.retval_at(id)? == RetvalAt::Registers;
-        let is_error = values.is_error(id, &Returned { registers, memory: None });
-        if has_retval { is_error } else { Some(false) }
+        let is_error = values.is_error(id, &Returned { registers, memory: None, kept });
+        // A register that does not have the value is not taken for an error either.
+        let has_registers = values.retval_at(id)? == RetvalAt::Registers;
+        if has_registers { is_error } else { Some(is_error.unwrap_or(false)) }
     }
 
     /// What the function at this address returned.
-    pub fn retval(&self, addr: u64, registers: &[usize]) -> Option<String> {
+    pub fn retval(&self, addr: u64, registers: &[usize], kept: &[u8]) -> Option<String> {
         let (id, values) = self.at(addr)?;
         let mut text = String::new();
-        values.write_retval(id, &Returned { registers, memory: None }, &mut text).ok()?;
+        values.write_retval(id, &Returned { registers, memory: None, kept }, &mut text).ok()?;
         Some(text)
     }
 

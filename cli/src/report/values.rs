@@ -32,9 +32,9 @@ impl<'k> Values<'k> {
         }
         let addr = function.map_or(0, |function| function.addr);
         if let Some(typed) = self.typed
-            && let Some(has_retval) = typed.has_retval(addr)
+            && let Some(has_retval) = typed.has_retval(addr, &call.memory)
         {
-            return if has_retval { typed.retval(addr, &call.registers()) } else { None };
+            return if has_retval { typed.retval(addr, &call.registers(), &call.memory) } else { None };
         }
         Some(call.error().map_or_else(|| format!("{value:#x}"), |error| error.to_string()))
     }

@@ -96,7 +96,7 @@ fn what_was_not_kept_is_not_known() {
             [(&[1, 2][..], "{ .a = 0x1, .b = 0x2 }"), (&[1], "{ .a = 0x1, .b = ? }"), (&[], "?")]
         {
             let mut text = String::new();
-            values.write_retval(func, &Returned { registers, memory: None }, &mut text).unwrap();
+            values.write_retval(func, &Returned { registers, ..Returned::default() }, &mut text).unwrap();
             assert_eq!(text, expected);
         }
     }
@@ -169,7 +169,9 @@ fn code_without_vectors_has_numbers_in_general_registers() {
         values
             .write_args(func, &Entered { registers: &[1, 2, 3], stack: None, indirect: None }, &mut text)
             .unwrap();
-        values.write_retval(func, &Returned { registers: &[4, 5], memory: None }, &mut text).unwrap();
+        values
+            .write_retval(func, &Returned { registers: &[4, 5], ..Returned::default() }, &mut text)
+            .unwrap();
         assert_eq!(text, "0x1, float:0x2float:0x4");
     }
 }

@@ -161,7 +161,7 @@ fn errors_are_told_by_type() {
         if !abi.is_empty() {
             make.tag(abi, func, -1);
         }
-        let returned = Returned { registers: &[value, 0], memory: None };
+        let returned = Returned { registers: &[value, 0], ..Returned::default() };
         let values = Values::new(make.btf(), X86_64);
         assert_eq!(values.is_error(func, &returned), expected, "{abi} {ty} {value:x}");
         if matches!(expected, Some(true)) {

@@ -35,7 +35,8 @@ fn show_everything(btf: Btf<'_>, random: &mut Random) -> usize {
                         indirect: Some(words[8]),
                     };
                     values.write_args(id, &entered, &mut text).unwrap();
-                    let returned = Returned { registers: &words[..random.below(3)], memory: Some(words[7]) };
+                    let returned =
+                        Returned { registers: &words[..random.below(3)], memory: Some(words[7]), kept: &[] };
                     values.write_retval(id, &returned, &mut text).unwrap();
                     assert!(text.len() < LONGEST, "{id}: {}", text.len());
                     if values.retval_at(id) == Some(RetvalAt::Nothing) {
@@ -164,7 +165,7 @@ fn bt_04_05_every_function_of_real_kernels_is_shown() {
         for id in 1..btf.end() {
             let Some(retval) = values.retval_at(id) else { continue };
             let mut text = String::new();
-            let returned = Returned { registers: &words[..2], memory: None };
+            let returned = Returned { registers: &words[..2], ..Returned::default() };
             values.write_retval(id, &returned, &mut text).unwrap();
             counts[retval as usize] += 1;
             assert_eq!(text.is_empty(), retval == RetvalAt::Nothing, "{file}: {id}");
@@ -187,7 +188,7 @@ fn bt_04_05_every_function_of_real_kernels_is_shown() {
             };
             let mut text = String::new();
             values
-                .write_retval(func.id, &Returned { registers: &words[..2], memory: None }, &mut text)
+                .write_retval(func.id, &Returned { registers: &words[..2], ..Returned::default() }, &mut text)
                 .unwrap();
             assert_eq!(text, expected, "{file}: {name}");
         }

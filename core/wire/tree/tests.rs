@@ -163,6 +163,17 @@ fn little_memory_costs_openings_and_nothing_else() {
     });
 }
 
+struct Plain;
+
+impl Key for Plain {
+    fn addr(&self, func: u32) -> usize {
+        func as usize * 16
+    }
+    fn task(&self, number: u32) -> Task {
+        Task::new(number, "t")
+    }
+}
+
 #[test]
 fn the_text_of_a_small_trace() {
     let who = Who { task: 7, context: Context::Task };
@@ -183,15 +194,6 @@ fn the_text_of_a_small_trace() {
     tree.push_lost(40).unwrap();
     for record in &records {
         tree.push(record).unwrap();
-    }
-    struct Plain;
-    impl Key for Plain {
-        fn addr(&self, func: u32) -> usize {
-            func as usize * 16
-        }
-        fn task(&self, number: u32) -> Task {
-            Task::new(number, "t")
-        }
     }
     let lines: Vec<_> = tree.lines().collect();
     let mut rooms = vec![ExtraRoom::NEW; lines.len()];
@@ -219,4 +221,59 @@ fn the_text_of_a_small_trace() {
             " 0)               |  0x60() {",
         ]
     );
+}
+
+/// Function, arguments, and what was returned in memory, of each call; words of which there are not enough are left out with all others
+/// of their call.
+fn shown(calls: &[Call<'_>], words: usize) -> Vec<(usize, Vec<usize>, Vec<u8>)> {
+    let (mut nodes, mut words) = ([Node::EMPTY; 8], vec![0; words]);
+    let mut tree = Tree::new(&mut nodes).with_words(&mut words);
+    for call in calls {
+        tree.push(&Record::Call(*call)).unwrap();
+    }
+    tree.close();
+    let mut shown = Vec::new();
+    while let Some((line, extra)) = tree.next_line() {
+        let mut room = ExtraRoom::NEW;
+        let [Some(entry), Some(back)] = line.events(0, &Plain, tree.extra(extra), &mut room) else {
+            panic!("{line:?} is no leaf");
+        };
+        let (Kind::Entry { func, args, .. }, Kind::Return { retval: Some(retval), .. }) =
+            (entry.kind, back.kind)
+        else {
+            panic!("{line:?}");
+        };
+        shown.push((func / 16, args.to_vec(), retval.memory.to_vec()));
+    }
+    shown
+}
+
+#[test]
+fn what_was_returned_in_memory_stands_behind_the_arguments() {
+    let args: Vec<u64> = (1..=MAX_ARGS as u64).collect();
+    let memory: Vec<u64> = (0..MAX_MEMORY as u64 / 8).map(|n| n << 56 | 0x11).collect();
+    let bytes: Vec<u8> = memory.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let calls: Vec<Call<'_>> = [(0, 0), (2, 0), (0, 9), (8, 64), (1, 8)]
+        .into_iter()
+        .zip(0..)
+        .map(|((arg_count, len), func)| {
+            let mut call = Call::new(func, 0, Who::NOBODY, func.into(), func.into());
+            call.retval = Some(5);
+            call.args = &args[..arg_count];
+            (call.memory, call.memory_len) = (&memory[..usize::div_ceil(len, 8)], len as u8);
+            call
+        })
+        .collect();
+    for words in 0..40 {
+        let mut room = words;
+        for ((call, (func, args, memory)), n) in calls.iter().zip(shown(&calls, words)).zip(0..) {
+            assert_eq!((func, n), (n, call.func as usize));
+            let needed = call.args.len() + call.memory.len();
+            let fits = needed <= room;
+            room -= if fits { needed } else { 0 };
+            let wanted: Vec<usize> = call.args.iter().map(|arg| *arg as usize).collect();
+            assert_eq!(args, if fits { wanted } else { vec![] }, "{n} of {words}");
+            assert_eq!(memory, bytes[..if fits { call.memory_len.into() } else { 0 }], "{n} of {words}");
+        }
+    }
 }

@@ -29,6 +29,7 @@ use crate::{
     console::println,
     machine::Exit,
     tracing::{self, Named},
+    types,
 };
 
 /// Whether cases take their time: the word `long` on the command line.
@@ -178,6 +179,8 @@ pub fn run(only: Option<&str>) -> Exit {
         }
     }
     guard::show();
+    // Without types the cases that need some are skipped.
+    let _ = types::tell_tracer();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let mut result = |name: &str, result: CaseResult| match result {
         Ok(()) => {

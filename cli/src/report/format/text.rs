@@ -82,16 +82,16 @@ impl Resolve for About<'_> {
     }
 
     fn has_retval(&self, func: usize) -> bool {
-        let by_type = self.typed(func).and_then(|(typed, addr)| typed.has_retval(addr));
+        let by_type = self.typed(func).and_then(|(typed, addr)| typed.has_retval(addr, &[]));
         by_type.unwrap_or_else(|| {
             !self.names.get(func.wrapping_sub(1) as Func).is_some_and(|function| function.void)
         })
     }
 
-    fn write_typed_retval(&self, func: usize, retval: Retval, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_typed_retval(&self, func: usize, retval: Retval<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let registers = [Some(retval.first), retval.second];
         let registers: Vec<_> = registers.into_iter().flatten().collect();
-        match self.typed(func).and_then(|(typed, addr)| typed.retval(addr, &registers)) {
+        match self.typed(func).and_then(|(typed, addr)| typed.retval(addr, &registers, retval.memory)) {
             Some(text) => f.write_str(&text),
             None => self.write_retval(func, retval, RetvalForm::Errors, f),
         }
@@ -134,6 +134,20 @@ fn enter(call: &Call) -> Kind<'_> {
     Kind::Entry { func: call.func as usize + 1, depth: call.depth, ret_addr: addr(call.caller), args }
 }
 
+fn leave(call: &Call) -> Kind<'_> {
+    Kind::Return {
+        func: call.func as usize + 1,
+        depth: call.depth,
+        duration_ns: call.duration().unwrap_or(0),
+        retval: call.retval.map(|first| Retval {
+            first: first as usize,
+            second: call.retval2.map(|second| second as usize),
+            memory: &call.memory,
+        }),
+        overrun: call.overrun,
+    }
+}
+
 impl<W: Write> Format for Text<'_, W> {
     fn event(&mut self, event: &Event, names: &Names) -> io::Result<()> {
         if self.cpus.len() <= event.cpu as usize {
@@ -146,16 +160,6 @@ impl<W: Write> Format for Text<'_, W> {
         };
         let stack = matches!(event.what, What::Stack { .. });
         let about = About { names, call, caller, typed: self.typed, stack };
-        let leave = |call: &Call| Kind::Return {
-            func: call.func as usize + 1,
-            depth: call.depth,
-            duration_ns: call.duration().unwrap_or(0),
-            retval: call.retval.map(|first| Retval {
-                first: first as usize,
-                second: call.retval2.map(|second| second as usize),
-            }),
-            overrun: call.overrun,
-        };
         let task = names.task(event.task);
         let at = |time_ns, kind| Printed { cpu: event.cpu, time_ns, task, kind };
         let (text, addrs): (String, Vec<usize>);
