@@ -109,6 +109,10 @@ impl Recorder for LiveRecorder {
         tracer::set_recorded(recorded);
     }
 
+    fn set_stacks(&self, on: bool) {
+        tracer::set_stacks(on);
+    }
+
     fn mark(&self, text: &[u8]) -> bool {
         tracer::mark_text(text)
     }

@@ -27,6 +27,7 @@ use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::task::TaskTrace;
 use crate::text::Resolve;
 use crate::trace::write_latest;
+use crate::tracefs::recording::Entered;
 pub use crate::tracefs::recording::Recorded;
 use crate::values::{AddressAt, ResultAt};
 use crate::wire::tree::{Key, Node};
@@ -52,6 +53,14 @@ pub fn set_recorded(recorded: Recorded) {
     if before != recorded {
         ENGINE.path_changed();
     }
+}
+
+/// Whether the function tracer records who calls behind each entry.
+static STACKS: AtomicBool = AtomicBool::new(false);
+
+/// Lets the function tracer record who calls behind each entry, as a mark [`STACK_MARK`](crate::wire::STACK_MARK); or not. Task context.
+pub fn set_stacks(on: bool) {
+    STACKS.store(on, Ordering::Relaxed);
 }
 
 /// How many return registers each function uses, by its number.
@@ -290,7 +299,7 @@ fn who(context: Context) -> Who {
     Who { task: Bound::task_id(), context }
 }
 
-fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut FtraceRegs) {
+fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, fregs: &mut FtraceRegs) {
     let Some(ring) = here().filter(|ring| ring.is_on()) else { return };
     let who = who(Bound::context());
     if !LIMITS.counts_task(who.task) {
@@ -299,6 +308,17 @@ fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, _fregs: &mut 
     let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
     // A refusal is counted.
     let _ = ring.hit(&hit);
+    if STACKS.load(Ordering::Relaxed) {
+        mark_callers(func, parent_ip, fregs);
+    }
+}
+
+/// On its own, so that a hit without that saves no registers for it.
+#[cold]
+#[inline(never)]
+fn mark_callers(func: FuncAddr, parent_ip: RetAddr, fregs: &FtraceRegs) {
+    let (key, task, sp, fp) = (fregs.key(), fregs.task(), fregs.sp(), fregs.fp());
+    mark_stack(&Entered { func, parent_ip, key, task, sp, fp });
 }
 
 /// What is kept of a call until it returns: the time of its entry, and its arguments behind that if they are wanted. With limits, their

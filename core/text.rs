@@ -19,7 +19,7 @@ use core::iter::Peekable;
 
 use crate::platform::Context;
 
-pub use function::{function_header, function_line, trace_header};
+pub use function::{LineOptions, function_header, function_line, trace_header};
 use page::{Opening, Page, decimal_digits, lossy};
 
 pub(crate) use page::write_time;
@@ -56,6 +56,8 @@ bitflags::bitflags! {
         /// Arguments and return values are shown by type, by what [`Resolve`] knows of types; `RETVAL_HEX` comes before it. Without
         /// effect unless `ARGS` or `RETVAL` is set.
         const TYPED = 1 << 12;
+        /// No columns, whichever are asked for, and no heads for them: the option `nocontext-info`.
+        const BARE = 1 << 13;
     }
 }
 
@@ -149,6 +151,8 @@ pub enum Kind<'a> {
         addrs: &'a [usize],
         /// Whether there were more.
         cut: bool,
+        /// How deep in interrupts.
+        context: Context,
     },
     /// Anything else that was recorded between calls.
     Comment {
@@ -156,6 +160,8 @@ pub enum Kind<'a> {
         event: u32,
         /// What was recorded with it.
         data: &'a [u8],
+        /// How deep in interrupts.
+        context: Context,
     },
 }
 
@@ -372,10 +378,14 @@ impl<'s> Printer<'s> {
 
     /// Writes the lines that open a trace: the tracer's name, and a head for each column.
     pub fn header(&self, out: &mut dyn Write) -> fmt::Result {
+        out.write_str("# tracer: function_graph\n#\n")?;
+        if self.options.contains(Options::BARE) {
+            return Ok(());
+        }
         let shown = |option, text| if self.options.contains(option) { text } else { "" };
         writeln!(
             out,
-            "# tracer: function_graph\n#\n#{}{}{}{}               FUNCTION CALLS",
+            "#{}{}{}{}               FUNCTION CALLS",
             shown(Options::ABSTIME, "     TIME       "),
             shown(Options::CPU, " CPU"),
             shown(Options::PROC, "  TASK/PID       "),
@@ -452,12 +462,12 @@ impl<'s> Printer<'s> {
                 state.remember_opened(depth, 0);
                 state.depth = depth.checked_sub(1);
             }
-            Kind::Comment { event: id, data } => {
+            Kind::Comment { event: id, data, .. } => {
                 page.columns(event)?;
                 page.no_duration()?;
                 page.comment(state.depth, id, data)?;
             }
-            Kind::Stack { addrs, cut } => {
+            Kind::Stack { addrs, cut, .. } => {
                 page.columns(event)?;
                 page.no_duration()?;
                 page.stack(state.depth, addrs, cut)?;
@@ -530,7 +540,7 @@ mod tests {
     fn what_could_not_be_written_can_be_given_again() {
         let entry = |func, depth| Kind::Entry { func, depth, ret_addr: None, args: &[] };
         let back = |func, depth| Kind::Return { func, depth, duration_ns: 1, retval: None, overrun: 0 };
-        let comment = Kind::Comment { event: 0, data: b"x" };
+        let comment = Kind::Comment { event: 0, data: b"x", context: Context::Task };
         let kinds = [
             [entry(1, 0), entry(2, 1), back(2, 1), comment, back(1, 0)],
             [back(9, 4), comment, entry(3, 2), Kind::Lost { count: 3 }, back(3, 2)],
@@ -538,7 +548,7 @@ mod tests {
         let event = |(i, kind)| Event { cpu: 0, time_ns: i, task: Task::new(i as u32 / 5, "t"), kind };
         let events: Vec<Event<'_>> = (0..).zip(kinds.as_flattened().iter().copied()).map(event).collect();
 
-        for options in [Options::default(), Options::all()] {
+        for options in [Options::default(), Options::all() - Options::BARE, Options::all()] {
             let (mut plain, mut tried) = ([CpuState::NEW], [CpuState::NEW]);
             let mut plain = Printer::new(options, &mut plain);
             let mut tried = Printer::new(options, &mut tried);

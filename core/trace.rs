@@ -6,7 +6,7 @@
 use core::fmt;
 
 use crate::ring::{Buffer, Item, Reader, RingError};
-use crate::text::{self, Event, Printer, Resolve};
+use crate::text::{self, Event, LineOptions, Printer, Resolve};
 use crate::wire::tree::{Extra, ExtraRoom, Key, Line, Node, Tree};
 
 /// What a part needs beside its nodes: room to copy a page, and words for arguments and marks.
@@ -272,7 +272,9 @@ impl<'t, 'm> Trace<'t, 'm> {
         resolve: &dyn Resolve,
         out: &mut dyn fmt::Write,
     ) -> fmt::Result {
-        while let Some(printed) = self.next(key, &mut |event, _| text::function_line(event, resolve, out)) {
+        while let Some(printed) =
+            self.next(key, &mut |event, _| text::function_line(event, LineOptions::default(), resolve, out))
+        {
             printed?;
         }
         Ok(())

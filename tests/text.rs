@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use fgraph::Context;
 use fgraph::text::{
     CpuState, Error, Event, Kind, NoNames, Options, Printer, Resolve, Retval, RetvalForm, Task,
 };
@@ -99,7 +100,7 @@ fn back_with(func: usize, depth: u32, value: usize) -> Kind<'static> {
 }
 
 fn comment(text: &str) -> Kind<'_> {
-    Kind::Comment { event: 0, data: text.as_bytes() }
+    Kind::Comment { event: 0, data: text.as_bytes(), context: Context::Task }
 }
 
 /// Everything by `DOOR` on CPU 0.
@@ -158,9 +159,10 @@ fn header_names_the_columns_that_are_shown() {
 #               |   |   |   |
 ";
     assert_text(&header(Options::default()), default);
-    assert_text(&header(Options::all()), all);
+    assert_text(&header(Options::all() - Options::BARE), all);
     assert_text(&header(Options::PROC), task_only);
     assert_text(&header(Options::empty()), nothing);
+    assert_text(&header(Options::all()), "# tracer: function_graph\n#\n");
 }
 
 #[test]
@@ -210,6 +212,19 @@ fn default_trace_has_leaves_marks_and_arrows_around_interrupts() {
  7) $ 2500000 us  |  }
 ";
     assert_text(&print(Options::default() - Options::IRQS, 8, &Gate, &events), want);
+
+    // No column, not even one that was asked for.
+    let want = "
+open_gate() {
+  check_key();
+  turn_lock() {
+    no_value();
+  }
+}
+";
+    for options in [Options::BARE, Options::all() - Options::IRQS - Options::TAIL - Options::OVERRUN] {
+        assert_text(&print(options, 8, &Gate, &events), want);
+    }
 
     let want = "\
 open_gate() {
@@ -471,7 +486,7 @@ fn callers_overruns_and_values_by_type() {
         back_with(CHECK_KEY, 1, 1),
         Kind::Entry { func: CHECK_KEY, depth: 1, ret_addr: None, args: &[] },
         back_with(CHECK_KEY, 1, 1),
-        Kind::Comment { event: 12, data: &[1, 2] },
+        Kind::Comment { event: 12, data: &[1, 2], context: Context::Task },
         Kind::Return {
             func: OPEN_GATE,
             depth: 0,
@@ -644,7 +659,7 @@ fn hostile_events_give_whole_lines() {
                 overrun: big as u32,
             },
             7 => Kind::Lost { count: big },
-            _ => Kind::Comment { event: 1, data },
+            _ => Kind::Comment { event: 1, data, context: Context::Irq },
         };
         let task = Task { pid: (random(3) as u32).wrapping_mul(big as u32 | 1), comm };
         events.push(Event { cpu: random(3) as u32, time_ns: big, task, kind });

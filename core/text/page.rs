@@ -7,6 +7,7 @@
 
 use core::fmt::{self, Write};
 
+use super::function::{LineOptions, Symbol, symbol};
 use super::{Event, Options, Resolve, Retval, RetvalForm, Task};
 
 /// Depths that are told apart by indentation. An event may claim any depth; its line stays finite.
@@ -119,16 +120,20 @@ impl Page<'_> {
         write!(self.out, "\n{RULE}\n")
     }
 
+    fn shows_column(&self, column: Options) -> bool {
+        self.options.contains(column) && !self.options.contains(Options::BARE)
+    }
+
     /// The columns before the duration.
     pub(super) fn columns(&mut self, event: &Event<'_>) -> fmt::Result {
-        if self.options.contains(Options::ABSTIME) {
+        if self.shows_column(Options::ABSTIME) {
             let us = event.time_ns / 1000;
             write!(self.out, "{:5}.{:06} |  ", us / 1_000_000, us % 1_000_000)?;
         }
-        if self.options.contains(Options::CPU) {
+        if self.shows_column(Options::CPU) {
             self.cpu(event.cpu)?;
         }
-        if self.options.contains(Options::PROC) {
+        if self.shows_column(Options::PROC) {
             self.task(&event.task)?;
             self.out.write_str(" | ")?;
         }
@@ -136,12 +141,12 @@ impl Page<'_> {
     }
 
     pub(super) fn no_duration(&mut self) -> fmt::Result {
-        let shown = self.options.contains(Options::DURATION);
+        let shown = self.shows_column(Options::DURATION);
         self.out.write_str(if shown { "              |  " } else { "" })
     }
 
     pub(super) fn duration(&mut self, ns: u64) -> fmt::Result {
-        if !self.options.contains(Options::DURATION) {
+        if !self.shows_column(Options::DURATION) {
             return Ok(());
         }
         let mark = MARKS.iter().find(|(limit, _)| ns > *limit).map_or(' ', |(_, mark)| *mark);
@@ -157,7 +162,7 @@ impl Page<'_> {
             return Ok(());
         }
         self.columns(event)?;
-        if self.options.contains(Options::DURATION) {
+        if self.shows_column(Options::DURATION) {
             writeln!(self.out, "  {arrow} |")
         } else {
             writeln!(self.out, "{arrow}")
@@ -249,7 +254,7 @@ impl Page<'_> {
     pub(super) fn stack(&mut self, depth: Option<u32>, addrs: &[usize], cut: bool) -> fmt::Result {
         self.indent(depth.filter(|depth| *depth > 0).map_or(0, |depth| depth.saturating_add(1)))?;
         self.out.write_str("/* ")?;
-        callers(self.out, addrs, cut, self.resolve)?;
+        callers(self.out, addrs, cut, LineOptions::default(), self.resolve)?;
         self.out.write_str(" */\n")
     }
 
@@ -309,11 +314,17 @@ pub(super) fn foreign(
 }
 
 /// Writes a stack as Linux does, without the end of its last line: a function, and a line for each caller.
-pub(super) fn callers(out: &mut dyn Write, addrs: &[usize], cut: bool, resolve: &dyn Resolve) -> fmt::Result {
+pub(super) fn callers(
+    out: &mut dyn Write,
+    addrs: &[usize],
+    cut: bool,
+    lines: LineOptions,
+    resolve: &dyn Resolve,
+) -> fmt::Result {
     out.write_str("<stack trace>")?;
     for (index, &addr) in addrs.iter().enumerate() {
         out.write_str("\n => ")?;
-        foreign(out, |f| if index == 0 { resolve.name(addr, f) } else { resolve.caller(addr, f) })?;
+        symbol(out, addr, if index == 0 { Symbol::Function } else { Symbol::Caller }, lines, resolve)?;
     }
     if cut { out.write_str("\n => ...") } else { Ok(()) }
 }

@@ -13,6 +13,14 @@ pub enum TraceOption {
     PauseOnTrace,
     /// The function tracer shows who called (`print-parent`).
     PrintParent,
+    /// It shows where in a function an address is (`sym-offset`).
+    SymOffset,
+    /// It shows the address behind each name (`sym-addr`).
+    SymAddr,
+    /// A text written to `trace_marker` stands alone in its line (`printk-msg-only`).
+    PrintkMsgOnly,
+    /// Each line says who, where and when (`context-info`).
+    ContextInfo,
     /// The function tracer records a stack trace of each entry (`func_stack_trace`).
     FuncStackTrace,
     /// Entries that repeat are counted instead (`func-no-repeats`).
@@ -51,8 +59,12 @@ pub enum TraceOption {
 
 impl TraceOption {
     /// All of them, in the order in which `trace_options` has them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::PrintParent,
+        Self::SymOffset,
+        Self::SymAddr,
+        Self::PrintkMsgOnly,
+        Self::ContextInfo,
         Self::Overwrite,
         Self::IrqInfo,
         Self::Markers,
@@ -84,6 +96,10 @@ impl TraceOption {
             Self::IrqInfo => "irq-info",
             Self::PauseOnTrace => "pause-on-trace",
             Self::PrintParent => "print-parent",
+            Self::SymOffset => "sym-offset",
+            Self::SymAddr => "sym-addr",
+            Self::PrintkMsgOnly => "printk-msg-only",
+            Self::ContextInfo => "context-info",
             Self::FuncStackTrace => "func_stack_trace",
             Self::FuncNoRepeats => "func-no-repeats",
             Self::FuncArgs => "func-args",

@@ -28,8 +28,10 @@ use crate::trace::{Part, Reading, Trace};
 use crate::wire::text_len;
 use crate::wire::tree::Key;
 
+mod look;
 mod snapshot;
 
+use look::Look;
 use snapshot::Spares;
 
 bitflags::bitflags! {
@@ -94,6 +96,9 @@ pub trait Recorder: Sync {
 
     /// Chooses what is recorded of calls.
     fn set_recorded(&self, recorded: Recorded);
+
+    /// Whether the function tracer records who calls behind each entry, as [`stack`](Self::stack) does.
+    fn set_stacks(&self, on: bool);
 
     /// Records a text on this CPU: its [`pieces`](crate::wire::pieces), with no other task in between. Whether all were taken.
     fn mark(&self, text: &[u8]) -> bool;
@@ -168,16 +173,13 @@ struct Kept {
     place: TextPlace,
 }
 
-/// What is shown at first. Types are where there are any.
-const SHOWN: Options =
-    Options::CPU.union(Options::DURATION).union(Options::OVERHEAD).union(Options::IRQS).union(Options::TYPED);
-
 #[derive(Debug)]
 struct State {
     tracer: Tracer,
-    shown: Options,
+    look: Look,
     overwrites: bool,
     marks: bool,
+    stacks: bool,
     memory: Option<TracingMemory>,
     kept: Option<Kept>,
     /// How many readings have begun.
@@ -213,9 +215,10 @@ impl RingTracing {
             spares: Spares::new(),
             state: Mutex::new(State {
                 tracer: Tracer::Nop,
-                shown: SHOWN,
+                look: Look::FIRST,
                 overwrites: true,
                 marks: true,
+                stacks: false,
                 memory: None,
                 kept: None,
                 stamp: 0,
@@ -323,21 +326,23 @@ impl RingTracing {
         kept: Kept,
         out: &mut dyn fmt::Write,
     ) -> Result<Shown, fmt::Error> {
-        let State { tracer, shown, counted, memory: Some(memory), .. } = state else { return Ok(Shown::End) };
+        let State { tracer, look, counted, memory: Some(memory), .. } = state else { return Ok(Shown::End) };
         if kept.place.texts == 0 {
             match tracer {
-                Tracer::FunctionGraph => Printer::new(*shown, memory.text.printed).header(out)?,
-                tracer => trace_header(out, tracer.name(), counted[0], counted[1], self.cpus())?,
+                Tracer::FunctionGraph => Printer::new(look.graph(), memory.text.printed).header(out)?,
+                tracer => {
+                    trace_header(out, tracer.name(), look.lines(), counted[0], counted[1], self.cpus())?
+                }
             }
             return Ok(Shown::Text);
         }
         let (parts, printed) = memory.text.scope(kept.text.cpu);
-        self.write_event((*tracer, *shown), parts, printed, out)
+        self.write_event((*tracer, *look), parts, printed, out)
     }
 
     fn write_event(
         &self,
-        (tracer, shown): (Tracer, Options),
+        (tracer, look): (Tracer, Look),
         parts: &mut [Part<'static>],
         printed: &mut [CpuState],
         out: &mut dyn fmt::Write,
@@ -345,10 +350,10 @@ impl RingTracing {
         let names = self.host.names();
         // The column of CPUs is as wide as they need.
         let printed = printed.get_mut(..self.cpus()).unwrap_or(&mut []);
-        let mut printer = Printer::new(shown, printed);
+        let mut printer = Printer::new(look.graph(), printed);
         let written = Trace::new(parts).next(self.host.key(), &mut |event, next| match tracer {
             Tracer::FunctionGraph => printer.event(event, next, names, out).map_err(|_| fmt::Error),
-            Tracer::Function | Tracer::Nop => function_line(event, names, out),
+            Tracer::Function | Tracer::Nop => function_line(event, look.lines(), names, out),
         });
         match written {
             None => Ok(Shown::End),
@@ -397,31 +402,12 @@ impl State {
     }
 
     fn recorded(&self) -> Recorded {
-        let mut recorded = Recorded::RETVAL;
-        recorded.set(Recorded::RET_ADDR, self.shown.contains(Options::RETADDR));
-        recorded.set(Recorded::ARGS, self.shown.contains(Options::ARGS));
-        recorded.set(Recorded::SECOND, self.shown.contains(Options::RETVAL));
+        let (mut recorded, shown) = (Recorded::RETVAL, self.look.graph());
+        recorded.set(Recorded::RET_ADDR, shown.contains(Options::RETADDR));
+        recorded.set(Recorded::ARGS, shown.contains(Options::ARGS));
+        recorded.set(Recorded::SECOND, shown.contains(Options::RETVAL));
         recorded
     }
-}
-
-/// What the printer calls an option; `None` for those that are none of the printer's.
-fn printed(option: TraceOption) -> Option<Options> {
-    Some(match option {
-        TraceOption::Overrun => Options::OVERRUN,
-        TraceOption::Cpu => Options::CPU,
-        TraceOption::Overhead => Options::OVERHEAD,
-        TraceOption::Proc => Options::PROC,
-        TraceOption::Duration => Options::DURATION,
-        TraceOption::Abstime => Options::ABSTIME,
-        TraceOption::Irqs => Options::IRQS,
-        TraceOption::Tail => Options::TAIL,
-        TraceOption::Retval => Options::RETVAL,
-        TraceOption::RetvalHex => Options::RETVAL_HEX,
-        TraceOption::Retaddr => Options::RETADDR,
-        TraceOption::Args => Options::ARGS,
-        _ => return None,
-    })
 }
 
 impl Tracing for RingTracing {
@@ -466,7 +452,8 @@ impl Tracing for RingTracing {
         match option {
             TraceOption::Overwrite => Some(state.overwrites),
             TraceOption::Markers => Some(state.marks),
-            option => printed(option).map(|option| state.shown.contains(option)),
+            TraceOption::FuncStackTrace => Some(state.stacks),
+            option => state.look.has(option),
         }
     }
 
@@ -480,9 +467,12 @@ impl Tracing for RingTracing {
                 (0..self.cpus()).flat_map(buffers).for_each(|buffer| buffer.set_mode(mode));
             }
             TraceOption::Markers => state.marks = on,
+            TraceOption::FuncStackTrace => {
+                state.stacks = on;
+                self.recorder.set_stacks(on);
+            }
             option => {
-                let option = printed(option).ok_or(TracingError::NotSupported)?;
-                state.shown.set(option, on);
+                state.look.set(option, on).ok_or(TracingError::NotSupported)?;
                 self.recorder.set_recorded(state.recorded());
             }
         }
@@ -524,7 +514,7 @@ impl Tracing for RingTracing {
     fn next_piped(&self, cpu: Option<usize>, out: &mut dyn fmt::Write) -> Result<Shown, TracingError> {
         let cpus = self.scope(cpu)?;
         let mut state = self.state.lock();
-        let State { tracer, shown, memory: Some(memory), .. } = &mut *state else {
+        let State { tracer, look, memory: Some(memory), .. } = &mut *state else {
             return Err(TracingError::NotSupported);
         };
         for cpu in cpus {
@@ -536,7 +526,7 @@ impl Tracing for RingTracing {
         }
         self.follow(memory.pipe.parts);
         let (parts, printed) = memory.pipe.scope(cpu);
-        Ok(self.write_event((*tracer, *shown), parts, printed, out).unwrap_or(Shown::Text))
+        Ok(self.write_event((*tracer, *look), parts, printed, out).unwrap_or(Shown::Text))
     }
 
     fn clear(&self, cpu: Option<usize>) -> Result<(), TracingError> {

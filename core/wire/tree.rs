@@ -136,10 +136,12 @@ impl Line {
             Self::Leaf(call) => [enter(call), end(call)],
             Self::Exit(call) => [end(call), None],
             Self::Mark(mark) if mark.id == STACK_MARK => {
-                [other(mark.time, mark.who.task, Kind::Stack { addrs: args, cut: mark.cut }), None]
+                let Who { task, context } = mark.who;
+                [other(mark.time, task, Kind::Stack { addrs: args, cut: mark.cut, context }), None]
             }
             Self::Mark(mark) => {
-                [other(mark.time, mark.who.task, Kind::Comment { event: mark.id, data }), None]
+                let Who { task, context } = mark.who;
+                [other(mark.time, task, Kind::Comment { event: mark.id, data, context }), None]
             }
             Self::Hit(hit) => {
                 let (parent_ip, context) = (hit.parent_ip as usize, hit.who.context);

@@ -87,7 +87,7 @@ fn lines(records: wire::Decoder<'_>) {
     }
     tree.close();
     let mut states = [CpuState::NEW];
-    let mut printer = Printer::new(Options::all(), &mut states);
+    let mut printer = Printer::new(Options::all() - Options::BARE, &mut states);
     let (mut room, mut text) = (ExtraRoom::NEW, String::new());
     while let Some((line, extra)) = tree.next_line() {
         for event in line.events(0, &Numbers, tree.extra(extra), &mut room).into_iter().flatten() {

@@ -23,6 +23,7 @@ pub(in crate::tracefs) struct World {
     spare: StdMutex<Vec<(usize, &'static Buffer)>>,
     started: StdMutex<Vec<Tracer>>,
     refuses: AtomicBool,
+    stacks: AtomicBool,
     recorded: StdMutex<Recorded>,
     time: AtomicU64,
 }
@@ -88,6 +89,9 @@ impl Recorder for World {
     fn set_recorded(&self, recorded: Recorded) {
         *self.recorded.lock().expect("recorded") = recorded;
     }
+    fn set_stacks(&self, on: bool) {
+        self.stacks.store(on, Ordering::Relaxed);
+    }
     fn mark(&self, text: &[u8]) -> bool {
         let time = self.time.fetch_add(1, Ordering::Relaxed);
         pieces(text).all(|piece| self.rings[0].record(&Record::Mark(piece.mark(WHO, time))))
@@ -109,6 +113,7 @@ impl World {
             spare: StdMutex::new(Vec::new()),
             started: StdMutex::new(Vec::new()),
             refuses: AtomicBool::new(false),
+            stacks: AtomicBool::new(false),
             recorded: StdMutex::new(Recorded::RETVAL),
             time: AtomicU64::new(1000),
         })
@@ -345,6 +350,78 @@ fn a_snapshot_is_the_trace_of_that_moment() {
     assert!(echo(&fs, "0", "per_cpu/cpu0/snapshot").is_err());
     echo(&fs, "0", "snapshot").expect("freed");
     assert!(cat(&fs, "snapshot").contains("Snapshot is freed"));
+}
+
+#[test]
+fn options_choose_how_lines_look() {
+    let (world, fs) = kernel(16);
+    echo(&fs, "function", "current_tracer").expect("a tracer");
+    for who in [WHO, Who { context: Context::Irq, ..WHO }] {
+        assert!(world.rings[1].record(&Record::Hit(Hit { func: 1, who, time: 5_000, parent_ip: 2 })));
+    }
+    let data = [1, 2];
+    let stack = Mark { id: STACK_MARK, who: WHO, time: 6_000, data: &data, cut: false };
+    assert!(world.rings[1].record(&Record::Mark(stack)));
+    let text = u64::from_le_bytes(*b"hello\0\0\0");
+    let mark = Mark { id: TEXT_MARK, who: WHO, time: 7_000, data: &[text], cut: false };
+    assert!(world.rings[1].record(&Record::Mark(mark)));
+
+    let plain = "               t-7       [001] .....     0.000005: 0x1 <-0x2
+               t-7       [001] ..h..     0.000005: 0x1 <-0x2
+               t-7       [001] .....     0.000006: <stack trace>
+ => 0x1
+ => 0x2
+               t-7       [001] .....     0.000007: tracing_mark_write: hello
+";
+    let shown =
+        || cat(&fs, "trace").lines().filter(|line| !line.starts_with('#')).fold(String::new(), with_line);
+    assert_eq!(shown(), plain);
+    for (option, want) in [
+        ("noirq-info", plain.replace(".....", "").replace("..h..", "")),
+        ("noprint-parent", plain.replace(" <-0x2", "")),
+        ("sym-addr", plain.replace("0x1", "0x1 <0000000000000001>").replace("0x2", "0x2 <0000000000000002>")),
+        (
+            "printk-msg-only",
+            plain.replace("               t-7       [001] .....     0.000007: tracing_mark_write: ", ""),
+        ),
+        (
+            "nocontext-info",
+            plain
+                .lines()
+                .map(|line| line.split_once(": ").map_or(line, |line| line.1))
+                .fold(String::new(), with_line),
+        ),
+    ] {
+        echo(&fs, option, "trace_options").expect("an option");
+        assert_eq!(shown(), want, "{option}");
+        let back = option.strip_prefix("no").map_or(std::format!("no{option}"), String::from);
+        echo(&fs, &back, "trace_options").expect("an option");
+        assert_eq!(shown(), plain, "{back}");
+    }
+    echo(&fs, "0", "options/irq-info").expect("an option");
+    let head = "\
+# tracer: function
+#
+# entries-in-buffer/entries-written: 4/4   #P:3
+#
+#           TASK-PID     CPU#     TIMESTAMP  FUNCTION
+#              | |         |         |         |
+";
+    assert!(cat(&fs, "trace").starts_with(&std::format!("{head}  ")), "{}", cat(&fs, "trace"));
+    echo(&fs, "nocontext-info", "trace_options").expect("an option");
+    assert!(cat(&fs, "trace").starts_with("# tracer: function\n#\n0x1 <-0x2\n"));
+    echo(&fs, "function_graph", "current_tracer").expect("a tracer");
+    assert!(world.call(0, 1));
+    assert_eq!(cat(&fs, "trace"), "# tracer: function_graph\n#\n0x1();\n");
+    assert_eq!(cat(&fs, "trace_pipe"), "0x1();\n");
+    echo(&fs, "func_stack_trace", "trace_options").expect("an option");
+    assert!(world.stacks.load(Ordering::Relaxed) && cat(&fs, "options/func_stack_trace") == "1\n");
+    echo(&fs, "0", "options/func_stack_trace").expect("an option");
+    assert!(!world.stacks.load(Ordering::Relaxed));
+}
+
+fn with_line(text: String, line: &str) -> String {
+    text + line + "\n"
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use fgraph::Context;
 use fgraph::text::{CpuState, Event as Printed, Kind, Options, Printer, Resolve, Retval, RetvalForm};
 
 use super::super::event::{Args, Call, Caller, Event, Func, What};
@@ -161,6 +162,7 @@ impl<W: Write> Format for Text<'_, W> {
         let stack = matches!(event.what, What::Stack { .. });
         let about = About { names, call, caller, typed: self.typed, stack };
         let task = names.task(event.task);
+        let context = Context::Task;
         let at = |time_ns, kind| Printed { cpu: event.cpu, time_ns, task, kind };
         let (text, addrs): (String, Vec<usize>);
         let kinds = match &event.what {
@@ -171,18 +173,17 @@ impl<W: Write> Format for Text<'_, W> {
             }
             What::Mark { id, data } => {
                 text = names.mark(*id, data);
-                [Some(at(event.time, Kind::Comment { event: 0, data: text.as_bytes() })), None]
+                [Some(at(event.time, Kind::Comment { event: 0, data: text.as_bytes(), context })), None]
             }
             What::Stack { addrs: words, cut } => {
                 addrs = words.iter().map(|addr| *addr as usize).collect();
-                [Some(at(event.time, Kind::Stack { addrs: &addrs, cut: *cut })), None]
+                [Some(at(event.time, Kind::Stack { addrs: &addrs, cut: *cut, context })), None]
             }
             What::Note(note) => {
-                [Some(at(event.time, Kind::Comment { event: 0, data: note.as_bytes() })), None]
+                [Some(at(event.time, Kind::Comment { event: 0, data: note.as_bytes(), context })), None]
             }
             What::Hit { func, caller } => {
                 let parent_ip = addr(*caller).unwrap_or(0);
-                let context = fgraph::Context::Task;
                 [Some(at(event.time, Kind::Hit { func: *func as usize + 1, parent_ip, context })), None]
             }
             What::Lost(count) => [Some(at(event.time, Kind::Lost { count: *count })), None],
