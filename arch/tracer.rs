@@ -300,25 +300,33 @@ fn who(context: Context) -> Who {
 }
 
 fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, fregs: &mut FtraceRegs) {
-    let Some(ring) = here().filter(|ring| ring.is_on()) else { return };
-    let who = who(Bound::context());
-    if !LIMITS.counts_task(who.task) {
-        return;
-    }
-    let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
-    // A refusal is counted.
-    let _ = ring.hit(&hit);
+    // First, so that a hit alone keeps nothing for it.
     if STACKS.load(Ordering::Relaxed) {
-        mark_callers(func, parent_ip, fregs);
+        return hit_with_callers(func, parent_ip, fregs);
     }
+    record_hit(func, parent_ip);
 }
 
-/// On its own, so that a hit without that saves no registers for it.
+/// Whether it is one that is recorded; a refusal is counted.
+#[inline(always)]
+fn record_hit(func: FuncAddr, parent_ip: RetAddr) -> bool {
+    let Some(ring) = here().filter(|ring| ring.is_on()) else { return false };
+    let who = who(Bound::context());
+    if !LIMITS.counts_task(who.task) {
+        return false;
+    }
+    let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
+    let _ = ring.hit(&hit);
+    true
+}
+
 #[cold]
 #[inline(never)]
-fn mark_callers(func: FuncAddr, parent_ip: RetAddr, fregs: &FtraceRegs) {
-    let (key, task, sp, fp) = (fregs.key(), fregs.task(), fregs.sp(), fregs.fp());
-    mark_stack(&Entered { func, parent_ip, key, task, sp, fp });
+fn hit_with_callers(func: FuncAddr, parent_ip: RetAddr, fregs: &FtraceRegs) {
+    if record_hit(func, parent_ip) {
+        let (key, task, sp, fp) = (fregs.key(), fregs.task(), fregs.sp(), fregs.fp());
+        mark_stack(&Entered { func, parent_ip, key, task, sp, fp });
+    }
 }
 
 /// What is kept of a call until it returns: the time of its entry, and its arguments behind that if they are wanted. With limits, their
