@@ -127,6 +127,12 @@ pub struct TypeFiles<'p> {
     pub btf: Option<&'p Path>,
 }
 
+impl TypeFiles<'_> {
+    fn are_any(&self) -> bool {
+        self.types.is_some() || self.btf.is_some()
+    }
+}
+
 /// What became of the types.
 #[derive(Debug)]
 pub enum Typed {
@@ -152,8 +158,8 @@ pub enum Typed {
 /// What was embedded, names and types.
 #[derive(Debug)]
 pub struct Done {
-    /// The names.
-    pub names: Embedded,
+    /// The names; `None` if the image reserves no space for them, and files were asked for.
+    pub names: Option<Embedded>,
     /// The types.
     pub typed: Typed,
 }
@@ -179,7 +185,10 @@ impl Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.names)?;
+        match &self.names {
+            Some(names) => write!(f, "{names}")?,
+            None => write!(f, "no names: the image has no section {SECTION}")?,
+        }
         match &self.typed {
             Typed::Unasked => Ok(()),
             Typed::Without(why) => write!(f, "\nno types: {why}"),
@@ -205,7 +214,7 @@ type Patch = (Range<usize>, Vec<u8>);
 fn fill_types(file: &[u8], files: &TypeFiles<'_>) -> Result<(Typed, Option<Patch>), Error> {
     let image = Image::parse(file)?;
     let space = types::space(&image)?;
-    let has_files = files.types.is_some() || files.btf.is_some();
+    let has_files = files.are_any();
     let made = match types::make(&image)? {
         Ok(made) => made,
         Err(why) if has_files => return Err(Error::NoTypes(why)),
@@ -226,13 +235,18 @@ fn fill_types(file: &[u8], files: &TypeFiles<'_>) -> Result<(Typed, Option<Patch
     }
 }
 
-/// Puts names and types of a kernel's functions into `output`, which may be the kernel itself.
+/// Puts names and types of a kernel's functions into `output`, which may be the kernel itself. Of a kernel that reserves no space for
+/// names, files can be made.
 pub fn embed_typed(kernel: &Path, output: &Path, files: &TypeFiles<'_>) -> Result<Done, Error> {
     let read_error = |error| Error::Read(kernel.to_owned(), error);
     let mut file = fs::read(kernel).map_err(read_error)?;
     let permissions = fs::metadata(kernel).map_err(read_error)?.permissions();
-    let names = embed(&mut file)?;
+    let names = match embed(&mut file) {
+        Err(Error::NoSpace) if files.are_any() => None,
+        embedded => Some(embedded?),
+    };
     let (typed, place) = fill_types(&file, files)?;
+    let is_changed = names.is_some() || place.is_some();
     if let Some((range, blob)) = place {
         file[range].copy_from_slice(&blob);
     }
@@ -248,7 +262,9 @@ pub fn embed_typed(kernel: &Path, output: &Path, files: &TypeFiles<'_>) -> Resul
             }
         }
     }
-    replace(output, &file, permissions).map_err(|error| Error::Write(output.to_owned(), error))?;
+    if is_changed || output != kernel {
+        replace(output, &file, permissions).map_err(|error| Error::Write(output.to_owned(), error))?;
+    }
     Ok(done)
 }
 

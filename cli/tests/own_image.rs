@@ -39,7 +39,7 @@ fn embedded_copy_reads_its_own_names() {
     let copy = std::env::temp_dir().join(format!("fgraph-own-image-{}", std::process::id()));
     let own = std::env::current_exe().unwrap();
     let done = fgraph_cli::embed::embed_typed(&own, &copy, &TypeFiles::default()).unwrap();
-    let embedded = &done.names;
+    let embedded = done.names.as_ref().expect("it has room for names");
     assert!(embedded.names > 100, "{done}");
     let output = Command::new(&copy)
         .args(["--exact", "embedded_copy_reads_its_own_names", "--nocapture"])

@@ -188,6 +188,28 @@ fn a_space_of_another_make_is_refused() {
     }
 }
 
+/// A kernel that was not made for this: Linux, say.
+#[test]
+fn of_an_image_without_room_for_names_files_are_made() {
+    let Some(kernel) = kernel(&["-g"], None) else { return };
+    let types = |kernel: &Kernel| {
+        let (status, out, error) = kernel.tool(&["--types", "types", "--btf", "btf"]);
+        assert_eq!(status, 0, "{error}");
+        (out, fs::read(kernel.file("types")).unwrap(), fs::read(kernel.file("btf")).unwrap())
+    };
+    let (_, blob, btf) = types(&kernel);
+    let mut bytes = kernel.bytes.clone();
+    let name = symbols::layout::SECTION.as_bytes();
+    let at = bytes.windows(name.len()).rposition(|here| here == name).expect("sections have names");
+    bytes[at + 1] = b'X';
+    fs::write(&kernel.path, &bytes).unwrap();
+    let (out, same_blob, same_btf) = types(&kernel);
+    assert!(out.starts_with("no names: the image has no section .fgraph_symbols\n3 prototypes"), "{out}");
+    assert!(same_blob == blob && same_btf == btf);
+    assert!(fs::read(&kernel.path).unwrap() == bytes, "the image stays as it was");
+    assert!(matches!(embed_typed(&kernel.path, &kernel.path, &TypeFiles::default()), Err(Error::NoSpace)));
+}
+
 /// Compressed sections of a linked image, and the kernels of the demo where they are built.
 #[test]
 fn a_compressed_image_has_the_same_types() {

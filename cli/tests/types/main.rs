@@ -18,6 +18,7 @@ mod c;
 mod damage;
 mod declare;
 mod embed;
+mod linux;
 mod make;
 mod others;
 mod rust;
