@@ -21,7 +21,7 @@ fn main() {
         let debug = image.sections.iter().filter(|section| section.name.starts_with(".debug_"));
         let debug: u64 = debug.map(|section| section.size).sum();
         let start = Instant::now();
-        let made = match types::make(&image).expect("an image") {
+        let made = match types::make(&image, Some(&path)).expect("an image") {
             Ok(made) => made,
             Err(why) => {
                 println!("skipped: {}: {why}; name an image that has", path.display());

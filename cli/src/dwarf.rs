@@ -2,7 +2,8 @@
 //!
 //! A function's debugging entry is found by the address of its first instruction and by nothing else: names can be
 //! equal, and a clone has the name of what it was cloned from. What a compiler changed in a signature is seen in
-//! where the entry says that parameters are at the first instruction. Split units are refused and counted.
+//! where the entry says that parameters are at the first instruction. Split units are read from their
+//! own files; which of these are missing is told.
 //!
 //! Invariant: what is wrong in one unit or type takes away the functions that need it, with a [`Reason`], and
 //! nothing else. Types of a C++ program are taken as far as C has them.
@@ -13,6 +14,7 @@ mod place;
 mod rust;
 mod sections;
 mod signature;
+mod split;
 mod units;
 
 use std::collections::BTreeMap;
@@ -22,6 +24,7 @@ use crate::btf::types::Types;
 use crate::btf::write::Function;
 use crate::image::Machine;
 pub use sections::{Sections, address};
+pub use split::{Split, SplitError};
 
 /// A function whose prototype is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +62,13 @@ pub struct Prototypes {
 }
 
 /// Finds the prototypes of functions, which must ascend by address.
-pub fn prototypes(sections: &Sections<'_>, machine: Machine, wanted: &[Wanted<'_>]) -> Prototypes {
-    functions::read(&units::Units::load(sections.dwarf()), machine, wanted)
+pub fn prototypes(
+    sections: &Sections<'_>,
+    split: &Split,
+    machine: Machine,
+    wanted: &[Wanted<'_>],
+) -> Prototypes {
+    functions::read(&units::Units::load(sections.dwarf(), split), machine, wanted)
 }
 
 /// Why a function has no prototype.
@@ -101,8 +109,8 @@ impl From<gimli::Error> for Reason {
 pub struct Report {
     /// Units of any kind.
     pub units: usize,
-    /// Units whose types are in files of their own.
-    pub split: usize,
+    /// Why units whose types are in files of their own were not read, for each of these.
+    pub split: Vec<String>,
     /// Units that cannot be read, and the first reason.
     pub malformed: Vec<String>,
     /// Functions with a prototype that the source has.
@@ -135,8 +143,8 @@ impl fmt::Display for Report {
         for (reason, count) in self.reasons() {
             write!(f, "; left out {count}: {reason}")?;
         }
-        if self.split != 0 {
-            write!(f, "; {} split units not read: link without -gsplit-dwarf", self.split)?;
+        if let Some(first) = self.split.first() {
+            write!(f, "; {} split units not read: {first}", self.split.len())?;
         }
         if let Some(first) = self.malformed.first() {
             write!(f, "; {} units not read: {first}", self.malformed.len())?;

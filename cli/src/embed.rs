@@ -178,7 +178,7 @@ impl Done {
         let functions = report.into_iter().flat_map(|report| &report.left_out);
         let functions =
             functions.map(|(at, name, reason)| format!("no types: {at:#x} {}: {reason}\n", Demangled(name)));
-        let units = report.into_iter().flat_map(|report| &report.malformed);
+        let units = report.into_iter().flat_map(|report| report.split.iter().chain(&report.malformed));
         functions.chain(units.map(|unit| format!("not read: {unit}\n"))).collect()
     }
 }
@@ -211,11 +211,11 @@ impl fmt::Display for Done {
 type Patch = (Range<usize>, Vec<u8>);
 
 /// Puts the types of an image's functions where they belong: into the image, or into bytes for files.
-fn fill_types(file: &[u8], files: &TypeFiles<'_>) -> Result<(Typed, Option<Patch>), Error> {
+fn fill_types(file: &[u8], path: &Path, files: &TypeFiles<'_>) -> Result<(Typed, Option<Patch>), Error> {
     let image = Image::parse(file)?;
     let space = types::space(&image)?;
     let has_files = files.are_any();
-    let made = match types::make(&image)? {
+    let made = match types::make(&image, Some(path))? {
         Ok(made) => made,
         Err(why) if has_files => return Err(Error::NoTypes(why)),
         Err(Without::NoDebugInfo) if space.is_none() => return Ok((Typed::Unasked, None)),
@@ -245,7 +245,7 @@ pub fn embed_typed(kernel: &Path, output: &Path, files: &TypeFiles<'_>) -> Resul
         Err(Error::NoSpace) if files.are_any() => None,
         embedded => Some(embedded?),
     };
-    let (typed, place) = fill_types(&file, files)?;
+    let (typed, place) = fill_types(&file, kernel, files)?;
     let is_changed = names.is_some() || place.is_some();
     if let Some((range, blob)) = place {
         file[range].copy_from_slice(&blob);

@@ -286,10 +286,19 @@ impl<'d> Image<'d> {
     }
 
     /// A section of debug information, decompressed; `None` if there is none. In an object file the relocations are
-    /// applied, to addresses as [`crate::dwarf::address`] has them.
+    /// applied, to addresses as [`crate::dwarf::address`] has them; and there it may be in pieces, of which each type unit is one.
     pub fn debug_section(&self, name: &str) -> Result<Option<Cow<'d, [u8]>>, String> {
+        let mut pieces = self.sections_named(name).map(|(index, _)| self.debug_piece(index));
+        let Some(first) = pieces.next() else { return Ok(None) };
+        let mut bytes = first?;
+        for piece in pieces {
+            bytes.to_mut().extend_from_slice(&piece?);
+        }
+        Ok(Some(bytes))
+    }
+
+    fn debug_piece(&self, index: usize) -> Result<Cow<'d, [u8]>, String> {
         let text = |error: object::read::Error| error.to_string();
-        let Some((index, _)) = self.sections_named(name).next() else { return Ok(None) };
         let section = self.file.section_by_index(SectionIndex(index)).map_err(text)?;
         let data = section.compressed_data().map_err(text)?;
         // Nothing that is true compresses better than this; a wrong size must not take the memory.
@@ -298,7 +307,7 @@ impl<'d> Image<'d> {
         }
         let mut bytes = data.decompress().map_err(text)?;
         if self.is_linked {
-            return Ok(Some(bytes));
+            return Ok(bytes);
         }
         let symbols = self.file.elf_symbol_table();
         for header in self.file.elf_section_table().iter() {
@@ -324,7 +333,7 @@ impl<'d> Image<'d> {
                 }
             }
         }
-        Ok(Some(bytes))
+        Ok(bytes)
     }
 
     /// The addresses that fill a section, from `offset` on, `count` bytes of them; with the relocations that

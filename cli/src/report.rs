@@ -117,7 +117,7 @@ pub fn report<R: Read + Seek>(
     reader.by_ref().take(4096).read_to_end(&mut start).map_err(Failure::Read)?;
     let len = reader.seek(SeekFrom::End(0)).map_err(Failure::Read)?;
     let (mut source, cpus, work);
-    let blob = kernel.and_then(types::blob);
+    let blob = kernel.and_then(|kernel| types::blob(kernel, args.kernel.as_deref()));
     let mut typed = None;
     if linux::is_text(&start) {
         work = bar("Reporting", len, progress);

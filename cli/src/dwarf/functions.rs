@@ -48,8 +48,8 @@ struct Given<'d> {
 /// Finds the prototypes of these functions, which ascend by address.
 pub(crate) fn read<'d>(units: &Units<'d>, machine: Machine, wanted: &[Wanted<'_>]) -> Prototypes {
     let report = Report {
-        units: units.slots.len() + units.split + units.malformed.len(),
-        split: units.split,
+        units: units.slots.len() + units.split.len() + units.malformed.len(),
+        split: units.split.clone(),
         malformed: units.malformed.clone(),
         ..Report::default()
     };
@@ -137,11 +137,11 @@ impl<'d> Reader<'_, 'd, '_> {
         let units = self.converter.units;
         let unit = &units.slot(die).unit;
         match entry.attr_value(gimli::DW_AT_low_pc) {
-            Some(low) => units.dwarf.attr_address(unit, low).ok()?,
+            Some(low) => units.dwarf(die).attr_address(unit, low).ok()?,
             // Of several pieces, the first is where it starts.
             None => {
                 entry.attr_value(gimli::DW_AT_ranges)?;
-                Some(units.dwarf.die_ranges(unit, entry).ok()?.next().ok()??.begin)
+                Some(units.dwarf(die).die_ranges(unit, entry).ok()?.next().ok()??.begin)
             }
         }
     }

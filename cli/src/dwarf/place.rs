@@ -93,7 +93,7 @@ impl<'d> Places<'_, 'd> {
             let place = self.read(expression, encoding);
             return place.filter(|place| self.has_registers_for_all || place.is_on_stack());
         }
-        let mut list = self.units.dwarf.attr_locations(&slot.unit, value).ok()??;
+        let mut list = self.units.dwarf(self.function).attr_locations(&slot.unit, value).ok()??;
         let mut first: Option<(u64, Expression<Slice<'d>>)> = None;
         while let Ok(Some(location)) = list.next() {
             if location.range.begin >= self.start && first.is_none_or(|(at, _)| location.range.begin < at) {

@@ -1,14 +1,16 @@
 //! The units of the debug information, and entries anywhere in them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use gimli::{
-    AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, Unit, UnitOffset,
-    UnitSectionOffset, UnitType,
+    AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, DwAt, Dwarf, Unit, UnitHeader,
+    UnitOffset, UnitSectionOffset, UnitType,
 };
 
 use super::Reason;
 use super::sections::Slice;
+use super::split::{Split, skeleton_of};
 
 /// An entry's attributes.
 pub(crate) type Entry<'d> = DebuggingInformationEntry<Slice<'d>>;
@@ -62,67 +64,113 @@ pub(crate) struct Slot<'d> {
     pub(crate) language: Language,
     /// Who made it.
     pub(crate) maker: Maker,
-    /// Offset of its header in `.debug_info`, if it is there.
-    start: Option<usize>,
+    /// Which of the files it is in.
+    file: usize,
+    /// What a split unit has in the image.
+    skeleton: Option<Rc<Unit<Slice<'d>>>>,
 }
 
 pub(crate) struct Units<'d> {
-    pub(crate) dwarf: Dwarf<Slice<'d>>,
+    /// The image, and each file with split units, or what a package has of it.
+    files: Vec<Dwarf<Slice<'d>>>,
     pub(crate) slots: Vec<Slot<'d>>,
-    pub(crate) split: usize,
+    /// Why split units were not read.
+    pub(crate) split: Vec<String>,
     pub(crate) malformed: Vec<String>,
+    /// Units by their file, and where their headers are in its `.debug_info`.
+    starts: BTreeMap<(usize, usize), u32>,
     signatures: HashMap<u64, Die>,
 }
 
 impl<'d> Units<'d> {
-    pub(crate) fn load(mut dwarf: Dwarf<Slice<'d>>) -> Self {
+    pub(crate) fn load(mut dwarf: Dwarf<Slice<'d>>, split: &'d Split) -> Self {
         dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        let mut this =
-            Self { dwarf, slots: Vec::new(), split: 0, malformed: Vec::new(), signatures: HashMap::new() };
-        let mut headers = this.dwarf.units();
-        loop {
-            match headers.next() {
-                Ok(Some(header)) => this.add(header),
-                Ok(None) => break,
-                Err(error) => {
-                    // Without the length of a unit there is no way to the next.
-                    this.malformed.push(format!("the rest of .debug_info: {error}"));
-                    break;
+        let mut this = Self {
+            files: vec![dwarf],
+            slots: Vec::new(),
+            split: Vec::new(),
+            malformed: Vec::new(),
+            starts: BTreeMap::new(),
+            signatures: HashMap::new(),
+        };
+        let package = split.package();
+        for skeleton in this.add_all(0, None) {
+            let Some(id) = skeleton_of(&skeleton) else { continue };
+            match split.unit(package.as_ref(), id, &this.files[0]) {
+                Ok(dwarf) => {
+                    this.files.push(dwarf);
+                    this.add_all(this.files.len() - 1, Some(&skeleton));
                 }
+                Err(why) => this.split.push(why),
             }
         }
-        let mut headers = this.dwarf.type_units();
-        while let Ok(Some(header)) = headers.next() {
-            this.add(header);
+        if let Some(package) = package {
+            for row in 1..=package.tu_index.unit_count() {
+                match package.tu_sections(row, &this.files[0]) {
+                    Ok(dwarf) => {
+                        this.files.push(dwarf);
+                        this.add_all(this.files.len() - 1, None);
+                    }
+                    Err(error) => this.malformed.push(format!("type unit {row} of the package: {error}")),
+                }
+            }
         }
         this
     }
 
-    fn add(&mut self, header: gimli::UnitHeader<Slice<'d>>) {
+    /// Adds the units of a file, and gives the skeletons among them.
+    fn add_all(&mut self, file: usize, skeleton: Option<&Rc<Unit<Slice<'d>>>>) -> Vec<Rc<Unit<Slice<'d>>>> {
+        let mut skeletons = Vec::new();
+        let mut headers = self.files[file].units();
+        loop {
+            match headers.next() {
+                Ok(Some(header)) => skeletons.extend(self.add(file, header, skeleton).map(Rc::new)),
+                Ok(None) => break,
+                Err(error) => {
+                    // Without the length of a unit there is no way to the next.
+                    self.malformed.push(format!("the rest of .debug_info: {error}"));
+                    break;
+                }
+            }
+        }
+        let mut headers = self.files[file].type_units();
+        while let Ok(Some(header)) = headers.next() {
+            self.add(file, header, skeleton);
+        }
+        skeletons
+    }
+
+    /// Adds a unit, or gives it back if it is a skeleton.
+    fn add(
+        &mut self,
+        file: usize,
+        header: UnitHeader<Slice<'d>>,
+        skeleton: Option<&Rc<Unit<Slice<'d>>>>,
+    ) -> Option<Unit<Slice<'d>>> {
         let start = match header.offset() {
             UnitSectionOffset(at) if header.section() == gimli::SectionId::DebugInfo => Some(at),
             UnitSectionOffset(_) => None,
         };
         let kind = header.type_();
-        if matches!(kind, UnitType::Skeleton(_) | UnitType::SplitCompilation(_) | UnitType::SplitType { .. })
-        {
-            self.split += 1;
-            return;
-        }
-        let loaded = self.dwarf.unit(header).and_then(|unit| {
+        let loaded = self.files[file].unit(header).and_then(|unit| {
             let root = unit.entry(header.root_offset())?;
             Ok((unit, root))
         });
-        let (unit, root) = match loaded {
+        let (mut unit, root) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.malformed.push(format!("unit at {start:#x?}: {error}"));
-                return;
+                return None;
             }
         };
-        if root.has_attr(gimli::DW_AT_GNU_dwo_name) || root.has_attr(gimli::DW_AT_dwo_name) {
-            self.split += 1;
-            return;
+        if skeleton.is_none() && skeleton_of(&unit).is_some() {
+            return Some(unit);
+        }
+        let is_type = matches!(kind, UnitType::Type { .. } | UnitType::SplitType { .. });
+        // A type unit has no code, and a line program of its own.
+        let skeleton = skeleton.filter(|_| !is_type).cloned();
+        if let Some(skeleton) = &skeleton {
+            unit.copy_relocated_attributes(skeleton);
         }
         let language = match root.attr_value(gimli::DW_AT_language) {
             Some(AttributeValue::Language(language)) => match language {
@@ -143,13 +191,24 @@ impl<'d> Units<'d> {
             _ => Language::Other,
         };
         let index = self.slots.len() as u32;
-        if let UnitType::Type { type_signature, type_offset } = kind {
+        if let UnitType::Type { type_signature, type_offset }
+        | UnitType::SplitType { type_signature, type_offset } = kind
+        {
             self.signatures.insert(type_signature.0, Die { unit: index, at: type_offset.0 });
         }
         let producer = root.attr_value(gimli::DW_AT_producer);
-        let producer = producer.and_then(|value| self.dwarf.attr_string(&unit, value).ok());
+        let producer = producer.and_then(|value| self.files[file].attr_string(&unit, value).ok());
         let maker = producer.map_or(Maker::Other, |producer| Maker::of(&producer.to_string_lossy()));
-        self.slots.push(Slot { unit, language, maker, start });
+        if let Some(start) = start {
+            self.starts.insert((file, start), index);
+        }
+        self.slots.push(Slot { unit, language, maker, file, skeleton });
+        None
+    }
+
+    /// The sections that a unit is in.
+    pub(crate) fn dwarf(&self, of: Die) -> &Dwarf<Slice<'d>> {
+        &self.files[self.slot(of).file]
     }
 
     pub(crate) fn slot(&self, die: Die) -> &Slot<'d> {
@@ -185,11 +244,11 @@ impl<'d> Units<'d> {
         match *value {
             AttributeValue::UnitRef(at) => Ok(Die { unit: from.unit, at: at.0 }),
             AttributeValue::DebugInfoRef(at) => {
-                let after = self.slots.partition_point(|slot| slot.start.is_some_and(|start| start <= at.0));
-                let index = after.checked_sub(1);
-                let unit = index.and_then(|index| Some((index as u32, self.slots[index].start?)));
-                let (unit, start) = unit.ok_or(Reason::Malformed(format!("reference to {:#x}", at.0)))?;
-                Ok(Die { unit, at: at.0 - start })
+                let file = self.slot(from).file;
+                let before = self.starts.range((file, 0)..=(file, at.0)).next_back();
+                let ((_, start), unit) =
+                    before.ok_or(Reason::Malformed(format!("reference to {:#x}", at.0)))?;
+                Ok(Die { unit: *unit, at: at.0 - start })
             }
             AttributeValue::DebugTypesRef(signature) => self
                 .signatures
@@ -207,17 +266,22 @@ impl<'d> Units<'d> {
 
     /// A source file of a unit by its number: folder and name.
     pub(crate) fn file(&self, of: Die, index: u64) -> Option<String> {
-        let unit = &self.slot(of).unit;
+        let slot = self.slot(of);
+        // The files of a split unit are those of its skeleton.
+        let (dwarf, unit) = match &slot.skeleton {
+            Some(skeleton) => (&self.files[0], &**skeleton),
+            None => (self.dwarf(of), &slot.unit),
+        };
         let program = unit.line_program.as_ref()?;
         let file = program.header().file(index)?;
-        let text = |value| Some(self.dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
+        let text = |value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
         let folder = file.directory(program.header()).and_then(text).unwrap_or_default();
         Some(format!("{folder}/{}", text(file.path_name())?))
     }
 
     pub(crate) fn text(&self, from: Die, entry: &Entry<'d>, name: DwAt) -> Option<String> {
         let value = entry.attr_value(name)?;
-        let text = self.dwarf.attr_string(&self.slot(from).unit, value).ok()?;
+        let text = self.dwarf(from).attr_string(&self.slot(from).unit, value).ok()?;
         Some(String::from_utf8_lossy(text.slice()).into_owned())
     }
 }

@@ -5,13 +5,14 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
 use fgraph::btf::image::layout::{AT_CAPACITY, HEADER_LEN, SECTION};
 use fgraph::btf::image::{Function, ImageError, Types, blob_len, write as write_blob};
 
 use crate::Error;
 use crate::btf::write;
-use crate::dwarf::{Report, Sections, Wanted, address, prototypes};
+use crate::dwarf::{Report, Sections, Split, Wanted, address, prototypes};
 use crate::image::{self, Image, Place};
 use crate::sites::{Listing, TableError};
 
@@ -65,8 +66,9 @@ fn traceable<'i, 'd>(image: &'i Image<'d>) -> Result<Vec<&'i image::Function<'d>
     }
 }
 
-/// Makes the types of an image. In an object file, addresses are as [`address`] has them.
-pub fn make(image: &Image<'_>) -> Result<Result<Made, Without>, Error> {
+/// Makes the types of an image. In an object file, addresses are as [`address`] has them. `path` is where the image is, for units whose
+/// debug information is in files of their own, see [`Split::of`].
+pub fn make(image: &Image<'_>, path: Option<&Path>) -> Result<Result<Made, Without>, Error> {
     if !image.has_debug_info() {
         return Ok(Err(Without::NoDebugInfo));
     }
@@ -90,7 +92,7 @@ pub fn make(image: &Image<'_>) -> Result<Result<Made, Without>, Error> {
             is_local: function.binding == image::Binding::Local,
         })
         .collect();
-    let mut found = prototypes(&sections, image.machine, &wanted);
+    let mut found = prototypes(&sections, &Split::of(&sections, path), image.machine, &wanted);
     let plain: Vec<_> = found.functions.iter().map(|described| described.function.clone()).collect();
     let (btf, ids) = write::write(&mut found.types, &plain).map_err(Error::TooManyTypes)?;
     let mut sizes = functions.iter().map(|function| (address(function.at), function.size));

@@ -4,6 +4,7 @@
 //! registers floating-point numbers travel in an image does not say.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use fgraph::btf::image::layout::SECTION;
 use fgraph::btf::image::{ImageError, Types};
@@ -14,8 +15,8 @@ use object::read::elf::SectionHeader as _;
 use crate::embed::types::make;
 use crate::image::{self, Image};
 
-/// The bytes of the types: from the image, or made of its debug information. `None` if it has neither.
-pub fn blob(image: &Image<'_>) -> Option<Vec<u8>> {
+/// The bytes of the types: from the image, which is at `path`, or made of its debug information. `None` if it has neither.
+pub fn blob(image: &Image<'_>, path: Option<&Path>) -> Option<Vec<u8>> {
     let embedded = image.sections_named(SECTION).find_map(|(_, section)| section.data);
     match embedded.map(|bytes| (bytes, Types::parse(bytes))) {
         Some((bytes, Ok(_))) => return Some(bytes.to_vec()),
@@ -23,7 +24,7 @@ pub fn blob(image: &Image<'_>) -> Option<Vec<u8>> {
         Some((_, Err(ImageError::Empty { .. }))) | None => {}
         Some((_, Err(_))) => return None,
     }
-    make(image).ok()?.ok()?.blob(0).ok()
+    make(image, path).ok()?.ok()?.blob(0).ok()
 }
 
 /// Types, and what they are shown with.

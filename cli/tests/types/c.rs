@@ -290,22 +290,6 @@ fn a_part_of_a_function_has_no_prototype() {
 }
 
 #[test]
-fn split_units_are_refused_with_the_reason() {
-    for version in ["-gdwarf-4", "-gdwarf-5"] {
-        let Some(object) =
-            c("cc", &["-g", version, "-gsplit-dwarf", "-dumpdir", "./"], "int f(int a) { return a; }")
-        else {
-            continue;
-        };
-        let made = Made::of(&object);
-        assert_eq!((made.report.split, made.functions.len()), (1, 0));
-        assert_eq!(made.left_out("f").as_deref(), Some("no debug information"));
-        let text = made.report.to_string();
-        assert!(text.contains("1 split units not read: link without -gsplit-dwarf"), "{text}");
-    }
-}
-
-#[test]
 fn assembly_has_no_types() {
     let source = ".text\n.globl f\n.type f, @function\nf: nop\n.size f, .-f\n";
     let Some((object, _)) = run("cc", &["-c", "-g"], &[("source.s", source)]) else { return };

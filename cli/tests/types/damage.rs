@@ -9,7 +9,7 @@ use crate::make::{c, rust};
 /// Makes types of a file; those that are made must be well formed.
 fn exercise(file: &[u8]) {
     let Ok(image) = Image::parse(file) else { return };
-    if let Ok(Ok(mut made)) = types::make(&image) {
+    if let Ok(Ok(mut made)) = types::make(&image, None) {
         let _ = made.report.to_string();
         // In an object file the sections lie too far apart for a blob.
         made.functions.retain(|function| function.start < 2 << 32);

@@ -30,3 +30,4 @@ mod rust;
     reason = "as it would stand in a kernel"
 )]
 mod shapes;
+mod split;

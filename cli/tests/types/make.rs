@@ -82,7 +82,7 @@ pub(crate) struct Made {
 impl Made {
     pub(crate) fn of(file: &[u8]) -> Self {
         let image = Image::parse(file).unwrap();
-        let made = types::make(&image).unwrap().unwrap_or_else(|why| panic!("{why}"));
+        let made = types::make(&image, None).unwrap().unwrap_or_else(|why| panic!("{why}"));
         let named = |start| {
             let found = image.functions.iter().filter(move |function| address(function.at) == start);
             found.map(|function| function.name.to_owned())
