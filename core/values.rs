@@ -27,6 +27,7 @@
 //! | FUNC, parameter | `fgraph:loc=WHERE` | where the parameter is at entry; all behind it should say so too |
 //! | STRUCT, UNION | `fgraph:pair=OFF` | two scalars, the second at byte OFF: each in a register of its own, in Rust's convention |
 //! | STRUCT | `fgraph:str`, `fgraph:slice` | a pointer and a length: text, or elements |
+//! | STRUCT | `fgraph:str=P,L`, `fgraph:slice=P,L` | owns text or elements: the pointer is at byte P, the length at byte L |
 //! | UNION | `fgraph:variants=OFF,SIZE` | an enum; its discriminant is SIZE bytes at OFF; `0,0`: there is none |
 //! | UNION, member | `fgraph:variant=N`, `=N..=M`, `=default` | this variant holds for N, or for what no other holds for |
 //!

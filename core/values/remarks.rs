@@ -113,23 +113,47 @@ pub(super) fn of_parameter(btf: &Btf<'_>, func: u32, param: u32) -> Option<Where
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Special {
     /// A pointer and a length in bytes of text.
-    Text,
+    Text(Fat),
     /// A pointer and a number of elements.
-    Slice,
+    Slice(Fat),
     /// An enum: where its discriminant is, and its bytes (0: it has none).
     Variants { at: u32, size: u32 },
 }
 
+/// Where a pointer and the length behind it are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fat {
+    /// They are all that there is.
+    Members,
+    /// At these bytes.
+    At { pointer: u32, len: u32 },
+}
+
 pub(super) fn special(btf: &Btf<'_>, ty: u32) -> Option<Special> {
-    btf.tags(ty).filter(|(component, _)| component.is_none()).find_map(|(_, text)| match text {
-        "fgraph:str" => Some(Special::Text),
-        "fgraph:slice" => Some(Special::Slice),
-        _ => {
-            let (at, size) = text.strip_prefix("fgraph:variants=")?.split_once(',')?;
-            let (at, size) = (at.parse().ok()?, size.parse().ok()?);
-            matches!(size, 0 | 1 | 2 | 4 | 8).then_some(Special::Variants { at, size })
+    let mut whole = btf.tags(ty).filter(|(component, _)| component.is_none());
+    whole.find_map(|(_, text)| {
+        let (what, at) = text.split_once('=').map_or((text, None), |(what, at)| (what, Some(at)));
+        match what {
+            "fgraph:str" => Some(Special::Text(fat(at)?)),
+            "fgraph:slice" => Some(Special::Slice(fat(at)?)),
+            "fgraph:variants" => {
+                let (at, size) = numbers(at?)?;
+                matches!(size, 0 | 1 | 2 | 4 | 8).then_some(Special::Variants { at, size })
+            }
+            _ => None,
         }
     })
+}
+
+fn fat(at: Option<&str>) -> Option<Fat> {
+    let Some(at) = at else { return Some(Fat::Members) };
+    let (pointer, len) = numbers(at)?;
+    Some(Fat::At { pointer, len })
+}
+
+fn numbers(text: &str) -> Option<(u32, u32)> {
+    let (first, second) = text.split_once(',')?;
+    Some((first.parse().ok()?, second.parse().ok()?))
 }
 
 /// Where the second of two scalars starts that a type is handled as.

@@ -5,7 +5,7 @@
 
 use core::fmt::{self, Write};
 
-use super::remarks::{self, Special, Style};
+use super::remarks::{self, Fat, Special, Style};
 use super::source::Source;
 use super::{MAX_ERRNO, Values, errno_name};
 use crate::btf::{Btf, Constants, Encoding, Int, Kind, Member, Members};
@@ -105,8 +105,8 @@ impl<'s, 'a> Show<'s, 'a> {
             Kind::Float { size } => self.float(size, at),
             Kind::Array { element, len, .. } => self.array(element, len, at, depth),
             Kind::Struct { members, .. } => match remarks::special(self.btf(), ty.id) {
-                Some(Special::Text) => self.text(&members, at),
-                Some(Special::Slice) => self.slice(&members, at),
+                Some(Special::Text(fat)) => self.text(fat, &members, at),
+                Some(Special::Slice(fat)) => self.slice(fat, &members, at),
                 _ => self.structure(ty.name, &members, at, errors, depth),
             },
             Kind::Union { members, .. } => match remarks::special(self.btf(), ty.id) {
@@ -520,8 +520,12 @@ impl<'s, 'a> Show<'s, 'a> {
         }
     }
 
-    /// A pointer and a length, by the order of their offsets.
-    fn fat(&self, members: &Members<'_>, at: u64) -> Option<(u64, u64)> {
+    /// A pointer and a length; of nothing else, by the order of their offsets.
+    fn fat(&self, fat: Fat, members: &Members<'_>, at: u64) -> Option<(u64, u64)> {
+        if let Fat::At { pointer, len } = fat {
+            let word = |offset: u32| self.number(at.checked_add(offset.into())?, 8);
+            return word(pointer).zip(word(len));
+        }
         let word = |n| self.number(at.checked_add(u64::from(members.get(n)?.bit_offset / 8))?, 8);
         let (first, second) = (word(0)?, word(1)?);
         let pointer = members.get(0).and_then(|member| self.btf().resolve(member.ty).ok());
@@ -529,8 +533,8 @@ impl<'s, 'a> Show<'s, 'a> {
         Some(if pointer_first { (first, second) } else { (second, first) })
     }
 
-    fn text(&mut self, members: &Members<'_>, at: u64) -> fmt::Result {
-        let Some((addr, len)) = self.fat(members, at) else { return self.out.write_char('?') };
+    fn text(&mut self, fat: Fat, members: &Members<'_>, at: u64) -> fmt::Result {
+        let Some((addr, len)) = self.fat(fat, members, at) else { return self.out.write_char('?') };
         let mut text = [0; MAX_TEXT];
         let shown = usize::try_from(len).unwrap_or(MAX_TEXT).min(MAX_TEXT);
         let to = text.get_mut(..shown).unwrap_or_default();
@@ -554,8 +558,8 @@ impl<'s, 'a> Show<'s, 'a> {
         if shown as u64 != len { self.out.write_str("...") } else { Ok(()) }
     }
 
-    fn slice(&mut self, members: &Members<'_>, at: u64) -> fmt::Result {
-        match self.fat(members, at) {
+    fn slice(&mut self, fat: Fat, members: &Members<'_>, at: u64) -> fmt::Result {
+        match self.fat(fat, members, at) {
             Some((addr, len)) => write!(self.out, "{addr:#x}[..{len}]"),
             None => self.out.write_char('?'),
         }

@@ -55,6 +55,16 @@ impl Repr {
     }
 }
 
+/// Where a type that owns memory has its address, and how many elements are there.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    pointer: u32,
+    len: u32,
+}
+
+/// How deep the pointer of such a type is looked for.
+const OWNER_DEPTH: u32 = 8;
+
 /// A pair of that size: nothing packed and nothing over-aligned.
 fn pair(a: Scalar, offset: u32, b: Scalar, size: u32) -> Repr {
     let end = (offset + b.size()).next_multiple_of(a.size().max(b.size()));
@@ -120,8 +130,52 @@ impl<'d> Converter<'_, 'd> {
             } else if what.starts_with('[') {
                 self.tag(&mut of, -1, "fgraph:slice");
             }
+        } else if let Some((what, Owner { pointer, len })) = self.owned(&of) {
+            self.tag(&mut of, -1, &format!("fgraph:{what}={pointer},{len}"));
         }
         self.add_rust(of, repr)
+    }
+
+    /// What owns its text or its elements: `String`, and `Vec` of the library and of Linux.
+    fn owned(&self, of: &Composite) -> Option<(&'static str, Owner)> {
+        let name = self.types.str(of.identity.name);
+        if name.starts_with("Vec<") {
+            return Some(("slice", self.owner(of)?));
+        }
+        if name != "String" {
+            return None;
+        }
+        let mut filled = of.members.iter().filter(|member| self.types.size(member.of) != 0);
+        let (Some(member), None) = (filled.next(), filled.next()) else { return None };
+        let Type::Composite(inner) = self.types.get(member.of) else { return None };
+        let is_bytes = self.types.str(inner.identity.name).starts_with("Vec<u8");
+        let Owner { pointer, len } = self.owner(inner).filter(|_| is_bytes)?;
+        let at = member.bit_offset / 8;
+        Some(("str", Owner { pointer: at + pointer, len: at + len }))
+    }
+
+    /// A `Vec`: the one pointer in it, wherever its parts keep that, and its field `len`.
+    fn owner(&self, of: &Composite) -> Option<Owner> {
+        let len = of.members.iter().find(|member| self.types.str(member.name) == "len")?;
+        let is_count = self.repr(len.of) == Repr::Scalar(Scalar::Int(8));
+        let mut pointers = Vec::new();
+        self.pointers(of, 0, OWNER_DEPTH, &mut pointers);
+        match pointers.as_slice() {
+            [pointer] if is_count => Some(Owner { pointer: *pointer, len: len.bit_offset / 8 }),
+            _ => None,
+        }
+    }
+
+    /// Where there are pointers by value.
+    fn pointers(&self, of: &Composite, at: u32, depth: u32, found: &mut Vec<u32>) {
+        for member in of.members.iter().filter(|_| depth > 0) {
+            let at = at + member.bit_offset / 8;
+            match self.types.get(member.of) {
+                Type::Pointer { .. } => found.push(at),
+                Type::Composite(inner) => self.pointers(inner, at, depth - 1, found),
+                _ => {}
+            }
+        }
     }
 
     fn add_rust(&mut self, mut of: Composite, repr: Repr) -> TypeId {

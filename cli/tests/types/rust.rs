@@ -2,6 +2,7 @@
 
 use fgraph::btf::{Btf, Kind};
 use fgraph::symbols::Demangled;
+use fgraph::values::{Machine, Memory, Returned, Values};
 
 use crate::declare::{body, definition, function, name, tags};
 use crate::make::{Made, rust, rust_as_llvm};
@@ -289,5 +290,79 @@ fn large_values_of_local_functions_are_where_the_first_argument_says() {
         };
         assert_eq!(tags_of("source::local"), expected, "{target}: {local}");
         println!("{target}: {}", if is_moved { "moved" } else { "in its own register, or the first" });
+    }
+}
+
+/// The memory of this process, which the test owns as far as it is read.
+struct Own;
+
+impl Memory for Own {
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        // SAFETY: the addresses are those of values that live in the test, and no more bytes of them are asked for than they have.
+        unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, into.as_mut_ptr(), into.len()) };
+        true
+    }
+}
+
+#[test]
+fn owned_text_and_elements_look_like_borrowed_ones() {
+    let source = "extern crate alloc;
+        use alloc::{string::String, vec::Vec};
+        pub struct Named { pub name: String, pub ids: Vec<u64> }
+        #[inline(never)] pub fn text(n: usize) -> String { \"five!\".repeat(n) }
+        #[inline(never)] pub fn list(n: u32) -> Vec<u32> { (0..n).collect() }
+        #[inline(never)] pub fn both(n: u32) -> Named { Named { name: text(1), ids: Vec::with_capacity(n as usize) } }
+        pub struct Vec2<T> { pub ptr: *const T, pub len: usize }
+        #[inline(never)] pub fn other(n: u32) -> Option<(Vec2<u8>, u64)> { (n > 1).then(|| (Vec2 { ptr: 4 as *const u8, len: 3 }, 7)) }";
+    struct Named {
+        name: String,
+        ids: Vec<u64>,
+    }
+    let (text, list) = (String::from("five!"), vec![1_u32, 2, 3]);
+    let both = Named { name: "a\"b".into(), ids: Vec::with_capacity(9) };
+    let bytes = |value: *const u8, len| {
+        // SAFETY: a value that lives longer than this, with no padding.
+        unsafe { std::slice::from_raw_parts(value, len) }.to_vec()
+    };
+    let cases = [
+        ("text", bytes((&raw const text).cast(), 24), "\"five!\"".to_owned()),
+        ("list", bytes((&raw const list).cast(), 24), format!("{:p}[..3]", list.as_ptr())),
+        (
+            "both",
+            bytes((&raw const both).cast(), 48),
+            format!("Named {{ name: \"a\\\"b\", ids: {:p}[..0] }}", both.ids.as_ptr()),
+        ),
+    ];
+    assert_eq!((both.name.len(), both.ids.len()), (3, 0));
+    for flags in [&["-g", "-O"][..], &["-g", "-Copt-level=0"]] {
+        let Some(object) = rust(flags, source) else { return };
+        let made = Made::of(&object);
+        let id = |path: &str| {
+            let found = made.functions.iter().find(|(symbol, _)| Demangled(symbol).to_string() == path);
+            found.unwrap_or_else(|| panic!("{path}")).1
+        };
+        made.with(|btf| {
+            let machine = Machine::X86_64;
+            let values = Values::new(btf, machine).with_memory(&Own);
+            for (name, kept, want) in &cases {
+                let mut shown = String::new();
+                let returned = Returned { registers: &[0, 0], memory: None, kept };
+                values.write_retval(id(&format!("source::{name}")), &returned, &mut shown).unwrap();
+                assert_eq!(shown, *want, "{flags:?} {name}");
+                // Where nothing can be read, address and length are all.
+                if *name == "text" {
+                    let mut shown = String::new();
+                    let nothing = Values::new(btf, machine);
+                    nothing.write_retval(id("source::text"), &returned, &mut shown).unwrap();
+                    assert_eq!(shown, format!("{:p}[..5]", text.as_ptr()));
+                }
+            }
+            let vec = btf.iter().find(|ty| ty.name.starts_with("Vec2<")).expect("there is one");
+            assert_eq!(
+                tags(&btf, vec.id),
+                ["fgraph:pair=8"],
+                "what is only called like it is not taken for it"
+            );
+        });
     }
 }

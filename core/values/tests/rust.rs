@@ -316,6 +316,33 @@ fn places_that_tags_say() {
 }
 
 #[test]
+fn owners_of_text_and_elements() {
+    let mut make = Make::new();
+    let size = make.int("usize", 8, NONE);
+    let mut owner = |tag: &str| {
+        let ty = make.fields("String", 24, &[("cap", size, 0), ("ptr", size, 8), ("len", size, 16)]);
+        make.tag(tag, ty, -1);
+        rust(&mut make, ty, &[])
+    };
+    let functions =
+        ["fgraph:str=8,16", "fgraph:slice=16,0", "fgraph:str=8", "fgraph:slice=8,99"].map(&mut owner);
+    let mut kept = [0; 24];
+    for (word, value) in kept.as_chunks_mut().0.iter_mut().zip([7_u64, 0x7000, 3]) {
+        *word = value.to_le_bytes();
+    }
+    let shown = functions.map(|func| {
+        let mut text = String::new();
+        let returned = Returned { registers: &[0], memory: None, kept: &kept };
+        Values::new(make.btf(), Arm64)
+            .write_retval(func, &returned, &mut text)
+            .expect("strings take everything");
+        text
+    });
+    let plain = "String { cap: 0x7, ptr: 0x7000, len: 0x3 }";
+    assert_eq!(shown, ["0x7000[..3]", "0x3[..7]", plain, "?"]);
+}
+
+#[test]
 fn unreadable_tags_make_values_unknown() {
     let mut make = Make::new();
     let byte = make.int("u8", 1, NONE);
