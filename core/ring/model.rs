@@ -525,6 +525,46 @@ fn a_reset_forgets_what_was_before_and_nothing_else() {
 }
 
 #[test]
+fn who_interrupts_a_writer_may_forget_everything() {
+    // The page of what is committed last may be overwritten by then: by the writer if there is one page, else by what comes on top.
+    for pages in [1, 2] {
+        for filled in few(1..PAGE + 4) {
+            for most in few([0, 1, 2 * PAGE]) {
+                for step in 0.. {
+                    let random = &mut Random::new((filled * 1000 + step * 10 + most) as u64);
+                    let world =
+                        World { plain: true, ..World::new(buffer(pages, PAGE, Mode::Overwrite), random) };
+                    for _ in 0..filled {
+                        world.write(Context::Task);
+                    }
+                    let interrupt = || {
+                        for _ in 0..most {
+                            world.write(Context::Irq);
+                        }
+                        assert!(world.buffer.try_reset());
+                    };
+                    let ((), came) = with_interrupt_at(step, interrupt, || {
+                        world.write(Context::Task);
+                        world.write(Context::Task);
+                    });
+                    if !came {
+                        break;
+                    }
+                    let seen = world.read_all();
+                    let since = world.tried.borrow().len() - filled;
+                    assert!(seen.ids.iter().all(|&id| id >= filled), "{pages}, {filled}, {step}: {seen:?}");
+                    let all = seen.ids.len() as u64 + seen.lost;
+                    assert!(all <= since as u64, "{pages}, {filled}, {step}: {seen:?}");
+                    world.write(Context::Task);
+                    let last = world.tried.borrow().len() - 1;
+                    assert_eq!(world.read_all().ids.last(), Some(&last));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn shapes_that_do_not_fit_are_refused() {
     let words = |n: usize| keep_all((0..n).map(|_| AtomicU64::new(0)).collect());
     let new = |n, page| Buffer::new(0, words(n), page, Mode::Overwrite).map(|_| ()).unwrap_err();

@@ -166,10 +166,10 @@ impl Buffer {
         page + self.pages() >= self.writer.entered.load(Relaxed)
     }
 
-    /// Behind the last record that is committed.
+    /// Behind the last record that is committed. Any context, on top of a writer too: it does not wait for one.
     fn end(&self) -> Cursor {
+        let mut commit = self.writer.commit.load(Acquire);
         loop {
-            let commit = self.writer.commit.load(Acquire);
             let Some(last) = commit.checked_sub(1) else { return Cursor::START };
             let page = self.page_of(last);
             let mut position = page << self.page_log2;
@@ -187,10 +187,19 @@ impl Buffer {
                 records += u64::from(counts(first));
                 position += words_of(first).max(1) as u64;
             }
+            let refused = self.writer.refused.load(Relaxed);
             if self.is_there(page) {
-                let refused = self.writer.refused.load(Relaxed);
                 return Cursor { position: commit, records, refused, read: 0, chain };
             }
+            let now = self.writer.commit.load(Acquire);
+            if now == commit {
+                // What overwrites the page is not committed yet, and may be what this interrupts. So nothing committed is there any more,
+                // and what comes begins with a page, which has its own chain. The record under way may be among those counted here.
+                let records = self.writer.records.load(Relaxed);
+                let position = (page + 1) << self.page_log2;
+                return Cursor { position, records, refused, ..Cursor::START };
+            }
+            commit = now;
         }
     }
 }
