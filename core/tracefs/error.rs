@@ -22,8 +22,27 @@ pub enum FsError {
     NotWritable,
     /// It has no offsets: what is read is gone.
     NoOffsets,
-    /// Directories cannot be made or removed here: see the module about `instances`.
-    NoInstances,
+    /// It is there already.
+    Exists,
+    /// Directories are made and removed in `instances` alone.
+    NotPermitted,
+    /// The name is too long.
+    NameTooLong {
+        /// Its bytes.
+        len: usize,
+        /// How many are possible.
+        max: usize,
+    },
+    /// There are as many instances as there can be.
+    TooManyInstances {
+        /// How many.
+        max: usize,
+    },
+    /// Files of the instance are being read.
+    Busy {
+        /// Readings that there are.
+        readings: usize,
+    },
     /// The text is refused; `error_log` has a line about it.
     Refused(Refused),
     /// The tracer has nothing to read.
@@ -188,7 +207,11 @@ impl fmt::Display for FsError {
             Self::NotReadable => f.write_str("this file can only be written"),
             Self::NotWritable => f.write_str("this file can only be read"),
             Self::NoOffsets => f.write_str("this file is read from where the last read ended"),
-            Self::NoInstances => f.write_str("there is one tracer, and no room for instances"),
+            Self::Exists => f.write_str("it is there already"),
+            Self::NotPermitted => f.write_str("directories are made and removed in `instances` alone"),
+            Self::NameTooLong { len, max } => write!(f, "a name of {len} bytes; {max} are possible"),
+            Self::TooManyInstances { max } => write!(f, "there can be {max} instances, and there are"),
+            Self::Busy { readings } => write!(f, "{readings} of its files are open"),
             Self::Refused(refused) => refused.fmt(f),
             Self::Tracing(error) => error.fmt(f),
             Self::Functions(error) => error.fmt(f),
@@ -207,12 +230,14 @@ impl FsError {
         const ENOMEM: i32 = 12;
         const EACCES: i32 = 13;
         const EBUSY: i32 = 16;
+        const EEXIST: i32 = 17;
         const ENODEV: i32 = 19;
         const ENOTDIR: i32 = 20;
         const EISDIR: i32 = 21;
         const EINVAL: i32 = 22;
         const ENOSPC: i32 = 28;
         const ESPIPE: i32 = 29;
+        const ENAMETOOLONG: i32 = 36;
         let of_tracing = |error: &TracingError| match error {
             TracingError::NoMemory { .. } => ENOMEM,
             TracingError::Busy => EBUSY,
@@ -230,7 +255,11 @@ impl FsError {
             Self::NotDirectory => ENOTDIR,
             Self::NotReadable | Self::NotWritable => EACCES,
             Self::NoOffsets => ESPIPE,
-            Self::NoInstances => EPERM,
+            Self::Exists => EEXIST,
+            Self::NotPermitted => EPERM,
+            Self::NameTooLong { .. } => ENAMETOOLONG,
+            Self::TooManyInstances { .. } => ENOSPC,
+            Self::Busy { .. } => EBUSY,
             Self::Refused(Refused { cause: Cause::Tracing(error), .. }) | Self::Tracing(error) => {
                 of_tracing(error)
             }

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::control::*;
 use super::tracing::*;
-use super::{Cause, Refused, TraceOption};
+use super::{Cause, Instance, Refused, TraceOption};
 use crate::words::{List, Mode, Place};
 
 /// What both of them know. A copy of it is what tests compare.
@@ -298,5 +298,38 @@ impl Functions for Mock {
         let _ = out.write_str(&(cpu + place.texts as usize).to_string());
         place.texts += 1;
         Ok(Shown::Text)
+    }
+}
+
+/// An instance over a mock of its own.
+pub(super) struct MockInstance {
+    pub(super) mock: Mock,
+    /// How often it was made, and how often removed.
+    pub(super) made: Mutex<(usize, usize)>,
+    pub(super) refuses: bool,
+}
+
+impl MockInstance {
+    pub(super) fn new(refuses: bool) -> Self {
+        Self { mock: Mock::new(), made: Mutex::new((0, 0)), refuses }
+    }
+}
+
+impl Instance for MockInstance {
+    fn tracing(&self) -> &dyn Tracing {
+        &self.mock
+    }
+    fn functions(&self) -> &dyn Functions {
+        &self.mock
+    }
+    fn make(&self) -> Result<(), TracingError> {
+        if self.refuses {
+            return Err(TracingError::NoMemory { kb: 64, most_kb: 0 });
+        }
+        self.made.lock().expect("mock").0 += 1;
+        Ok(())
+    }
+    fn remove(&self) {
+        self.made.lock().expect("mock").1 += 1;
     }
 }

@@ -3,19 +3,22 @@
 use core::fmt::{self, Write};
 
 use super::control::{FilterFile, PidFile};
+use super::instances::Hold;
 use super::log::Log;
 use super::tracing::{Buffers, Shown, TextPlace, TraceText, Tracer};
 use super::tree::{File, PerCpu, ROWS, Top};
-use super::{FsError, TraceOption, Tracefs};
+use super::{Files, FsError, TraceOption, Tracefs};
 use crate::words::place::Window;
 use crate::words::{List, Place};
 
 /// The longest text of one event, in bytes; what is longer is cut.
 pub const MAX_TEXT: usize = 2048;
 
-/// A file that is being read, and how far it has been.
+/// A file that is being read, and how far it has been. An instance with such a file cannot be removed.
 #[derive(Debug)]
-pub struct Reading {
+pub struct Reading<'a> {
+    /// If it is a file of an instance.
+    hold: Option<Hold<'a>>,
     file: File,
     at: At,
     held: Held,
@@ -68,20 +71,22 @@ impl Write for Held {
     }
 }
 
-impl Tracefs<'_> {
-    /// Opens a file to be read from its beginning. Nothing has to be closed.
+impl<'a> Tracefs<'a> {
+    /// Opens a file to be read from its beginning. It is closed when the reading is dropped.
     ///
     /// # Errors
     /// [`FsError::NoSuchFile`], [`FsError::IsDirectory`], [`FsError::NotReadable`].
-    pub fn open(&self, path: &str) -> Result<Reading, FsError> {
-        let file = self.file(path)?;
+    pub fn open(&self, path: &str) -> Result<Reading<'a>, FsError> {
+        let _one = self.log.lock();
+        let (place, file) = self.file(path)?;
         if !file.access().reads() {
             return Err(FsError::NotReadable);
         }
+        let tracing = self.files(place).tracing;
         let list = |list| At::List(list, Place::START);
         let words = |file| At::Words(file, Place::START);
         let text = |buffers, cpu| At::Text(TraceText { buffers, cpu }, TextPlace::START);
-        let snapshot = |cpu| match self.tracing.has_snapshot() {
+        let snapshot = |cpu| match tracing.has_snapshot() {
             true => text(Buffers::Snapshot, cpu),
             false => At::Offset(0),
         };
@@ -103,16 +108,22 @@ impl Tracefs<'_> {
             File::Stat(cpu) => At::Profile(cpu, TextPlace::START),
             _ => At::Offset(0),
         };
-        Ok(Reading { file, at, held: Held { bytes: [0; MAX_TEXT], len: 0, given: 0 } })
+        let hold = place.map(|place| place.hold());
+        Ok(Reading { hold, file, at, held: Held { bytes: [0; MAX_TEXT], len: 0, given: 0 } })
     }
 
     /// Reads the next bytes. How many; 0 at the end, or when there is nothing in a pipe for now.
     ///
     /// # Errors
     /// [`FsError::Tracing`], [`FsError::Functions`].
-    pub fn read(&self, reading: &mut Reading, bytes: &mut [u8]) -> Result<usize, FsError> {
-        let log = self.log.lock();
-        let Reading { file, at, held } = reading;
+    pub fn read(&self, reading: &mut Reading<'a>, bytes: &mut [u8]) -> Result<usize, FsError> {
+        let top = self.log.lock();
+        let Reading { hold, file, at, held } = reading;
+        let place = hold.as_ref().map(Hold::place);
+        let own = place.map(|place| place.log.lock());
+        let log = own.as_deref().unwrap_or(&top);
+        let files = self.files(place);
+        let (tracing, functions) = (files.tracing, files.functions);
         let mut filled = held.give(bytes);
         while filled < bytes.len() {
             let room = bytes.get_mut(filled..).unwrap_or(&mut []);
@@ -121,7 +132,7 @@ impl Tracefs<'_> {
                 At::Offset(offset) => {
                     let mut window = Window::new(*offset, room);
                     // What does not fit ends it early.
-                    let shown = self.show(*file, &log, &mut window);
+                    let shown = files.show(*file, log, &mut window);
                     let got = window.filled();
                     if got == 0 && !window.is_full() {
                         shown?;
@@ -129,19 +140,19 @@ impl Tracefs<'_> {
                     *offset += got;
                     return Ok(filled + got);
                 }
-                At::List(list, place) => return Ok(filled + self.functions.read_list(*list, place, room)),
+                At::List(list, place) => return Ok(filled + functions.read_list(*list, place, room)),
                 At::Words(file, place) => {
-                    let got = self.functions.read_words(*file, place, room)?;
+                    let got = functions.read_words(*file, place, room)?;
                     if got > 0 || *file != FilterFile::Filter {
                         return Ok(filled + got);
                     }
                     *at = At::Commands(TextPlace::START);
                     continue;
                 }
-                At::Commands(place) => self.functions.next_command(place, held),
-                At::Text(text, place) => self.tracing.next_text(*text, place, held)?,
-                At::Profile(cpu, place) => self.functions.next_profile(*cpu, place, held)?,
-                At::Piped(cpu) => self.tracing.next_piped(*cpu, held)?,
+                At::Commands(place) => functions.next_command(place, held),
+                At::Text(text, place) => tracing.next_text(*text, place, held)?,
+                At::Profile(cpu, place) => functions.next_profile(*cpu, place, held)?,
+                At::Piped(cpu) => tracing.next_piped(*cpu, held)?,
             };
             if shown == Shown::End {
                 break;
@@ -174,7 +185,9 @@ impl Tracefs<'_> {
         }
         self.read(&mut reading, bytes)
     }
+}
 
+impl Files<'_> {
     /// Makes the text of a file that is short.
     fn show(&self, file: File, log: &Log, out: &mut dyn Write) -> Result<(), FsError> {
         let (tracing, functions) = (self.tracing, self.functions);
@@ -306,7 +319,8 @@ fn write_readme(out: &mut dyn Write) -> fmt::Result {
         writeln!(out, "  {access} {:<32} {}", row.name, row.help)?;
     }
     out.write_str(
-        "\n     options/, per_cpu/, trace_stat/   a file for each option, each CPU, each CPU's profile\n\n\
+        "\n     options/, per_cpu/, trace_stat/   a file for each option, each CPU, each CPU's profile\
+         \n     instances/   mkdir makes a directory there, with buffers, a tracer and filters of its own\n\n\
          Words of set_ftrace_filter: NAME, a glob like vfs_*, !NAME to take away, NAME:mod:MODULE.\n\
          What was refused is in error_log.\n",
     )

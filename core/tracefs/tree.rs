@@ -3,6 +3,7 @@
 use core::fmt;
 
 use super::TraceOption;
+use super::instances::InstanceName;
 
 /// A directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,32 @@ pub(super) enum PerCpu {
     Stats,
     Trace,
     Pipe,
+}
+
+impl Top {
+    /// Whether instances have it, as on Linux; what is not among them is about the whole kernel.
+    fn is_in_instances(self) -> bool {
+        !matches!(
+            self,
+            Self::Available
+                | Self::AvailableAddrs
+                | Self::Enabled
+                | Self::GraphFunction
+                | Self::GraphNotrace
+                | Self::MaxDepth
+                | Self::ProfileEnabled
+                | Self::Readme
+                | Self::SavedCmdlines
+                | Self::Thresh
+                | Self::Touched
+        )
+    }
+}
+
+impl Dir {
+    fn is_in_instances(self) -> bool {
+        !matches!(self, Self::Instances | Self::TraceStat)
+    }
 }
 
 /// What can be done with a file.
@@ -154,20 +181,23 @@ const PER_CPU: [(&str, PerCpu); 5] = [
 ];
 
 const DIRS: [(&str, Dir); 4] = [
-    ("instances", Dir::Instances),
+    (INSTANCES, Dir::Instances),
     ("options", Dir::Options),
     ("per_cpu", Dir::PerCpu),
     ("trace_stat", Dir::TraceStat),
 ];
 
+pub(super) const INSTANCES: &str = "instances";
 const CPU: &str = "cpu";
 const STAT: &str = "function";
 
 /// One name in a directory.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and nothing to put a large one into")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Plain(&'static str),
     Numbered(&'static str, usize),
+    Given(InstanceName),
 }
 
 impl fmt::Display for Name {
@@ -175,12 +205,14 @@ impl fmt::Display for Name {
         match self {
             Self::Plain(name) => f.write_str(name),
             Self::Numbered(name, number) => write!(f, "{name}{number}"),
+            Self::Given(name) => f.write_str(name.as_str()),
         }
     }
 }
 
-/// The tree, with what decides how large it is.
+/// The tree, with what decides how large it is. That of an instance begins at the instance; which instances there are it does not know.
 pub(super) struct Tree<'a> {
+    pub(super) is_top: bool,
     pub(super) cpus: usize,
     pub(super) has: &'a dyn Fn(TraceOption) -> bool,
 }
@@ -200,11 +232,21 @@ impl Tree<'_> {
         }
     }
 
+    /// The files of the top directory.
+    fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        ROWS.iter().filter(|row| self.is_top || row.top.is_in_instances())
+    }
+
+    /// The directories of the top directory.
+    fn dirs(&self) -> impl Iterator<Item = &'static (&'static str, Dir)> {
+        DIRS.iter().filter(|(_, dir)| self.is_top || dir.is_in_instances())
+    }
+
     fn child(&self, dir: Dir, name: &str) -> Option<Node> {
         match dir {
             Dir::Root => {
-                let dir = DIRS.iter().find(|(dir, _)| *dir == name).map(|(_, dir)| Node::Dir(*dir));
-                let top = || ROWS.iter().find(|row| row.name == name);
+                let dir = self.dirs().find(|(dir, _)| *dir == name).map(|(_, dir)| Node::Dir(*dir));
+                let top = || self.rows().find(|row| row.name == name);
                 dir.or_else(|| top().map(|row| Node::File(File::Top(row.top))))
             }
             Dir::Options => {
@@ -225,8 +267,8 @@ impl Tree<'_> {
     pub(super) fn list(&self, dir: Dir, each: &mut dyn FnMut(Name, Node)) {
         match dir {
             Dir::Root => {
-                ROWS.iter().for_each(|row| each(Name::Plain(row.name), Node::File(File::Top(row.top))));
-                DIRS.iter().for_each(|(name, dir)| each(Name::Plain(name), Node::Dir(*dir)));
+                self.rows().for_each(|row| each(Name::Plain(row.name), Node::File(File::Top(row.top))));
+                self.dirs().for_each(|(name, dir)| each(Name::Plain(name), Node::Dir(*dir)));
             }
             Dir::Options => {
                 for option in TraceOption::ALL.into_iter().filter(|option| (self.has)(*option)) {
@@ -291,7 +333,7 @@ mod tests {
     #[test]
     fn what_is_listed_is_found_under_its_path_and_nothing_else_is() {
         let has = |option| option != TraceOption::FuncArgs;
-        let tree = Tree { cpus: 12, has: &has };
+        let tree = Tree { is_top: true, cpus: 12, has: &has };
         let mut dirs = vec![(std::string::String::new(), Dir::Root)];
         let mut files = 0;
         while let Some((path, dir)) = dirs.pop() {

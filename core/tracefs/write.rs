@@ -4,7 +4,7 @@ use super::control::{FilterFile, FunctionsError, PidFile};
 use super::tracing::{SnapshotAct, Tracer};
 use super::tree::{File, PerCpu, Top};
 use super::value::{mask, number, one_number, switch, word, words};
-use super::{Cause, FsError, Open, Refused, TraceOption, Tracefs};
+use super::{Cause, Files, FsError, Open, Refused, TraceOption, Tracefs};
 
 /// The most tasks in `set_ftrace_pid` and in `set_ftrace_notrace_pid`.
 pub const MAX_PIDS: usize = 64;
@@ -16,26 +16,31 @@ impl Tracefs<'_> {
     /// [`FsError::Refused`] says what is wrong, and `error_log` has a line then; [`FsError::NoSuchFile`], [`FsError::IsDirectory`],
     /// [`FsError::NotWritable`].
     pub fn write(&self, path: &str, bytes: &[u8], open: Open) -> Result<usize, FsError> {
-        let file = self.file(path)?;
+        let mut top = self.log.lock();
+        let (place, file) = self.file(path)?;
         if !file.access().writes() {
             return Err(FsError::NotWritable);
         }
-        let mut log = self.log.lock();
+        let mut own = place.map(|place| place.log.lock());
+        let log = own.as_deref_mut().unwrap_or(&mut top);
         if file == File::Top(Top::ErrorLog) {
             if open == Open::Replace {
                 log.clear();
             }
             return Ok(bytes.len());
         }
-        match self.write_file(file, bytes, open) {
+        let files = self.files(place);
+        match files.write_file(file, bytes, open) {
             Ok(()) => Ok(bytes.len()),
             Err(refused) => {
-                log.note(self.tracing.now_ns(), file, bytes, refused);
+                log.note(files.tracing.now_ns(), file, bytes, refused);
                 Err(refused.into())
             }
         }
     }
+}
 
+impl Files<'_> {
     fn write_file(&self, file: File, bytes: &[u8], open: Open) -> Result<(), Refused> {
         // These take any bytes.
         match file {
