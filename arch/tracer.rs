@@ -1,5 +1,6 @@
 //! The tracers of this crate: function_graph, whose records are calls with their times and what they returned, and function, whose
-//! records are entries. Both write to one ring buffer for each CPU, which [`trace`](crate::trace) reads.
+//! records are entries. Both write to one ring buffer for each CPU, which [`trace`](crate::trace) reads. They are there once for the
+//! top directory of the [`tracefs`](crate::tracefs), of which most of this module speaks, and once for each instance (`array`).
 //!
 //! A call is recorded once, when it returns; it keeps the time of its entry on the shadow stack until then. What has not returned is
 //! not in the buffers.
@@ -33,9 +34,14 @@ use crate::values::{AddressAt, ResultAt};
 use crate::wire::tree::{Key, Node};
 use crate::wire::{Call, Hit, MAX_ARGS, MAX_DATA, MAX_MEMORY, Mark, Record, Who, pieces};
 
+mod array;
 mod stack;
 
+pub use array::MAX_INSTANCES;
+pub(crate) use array::{INSTANCES, InstanceArray};
+use array::{Top, TraceArray};
 pub(crate) use stack::mark_stack;
+use stack::mark_stack_in;
 
 /// The most CPUs that are recorded; what others do is lost, and counted nowhere.
 #[doc(inline)]
@@ -128,10 +134,10 @@ pub fn set_results(results: &'static Results) -> Result<usize, Error> {
 
 /// What functions return in memory, if anybody said so and it is to be recorded.
 #[inline(always)]
-fn results() -> Option<&'static Results> {
+fn results(array: impl TraceArray) -> Option<&'static Results> {
     // SAFETY: null, or from `set_results`: for ever, and read only. The acquire pairs with the release there.
     let results = unsafe { RESULTS.load(Ordering::Acquire).as_ref() };
-    results.filter(|_| recorded().contains(Recorded::RETVAL))
+    results.filter(|_| array.recorded().contains(Recorded::RETVAL))
 }
 
 /// The address that a call is given for what it returns in memory, if it must be kept until then.
@@ -157,8 +163,8 @@ fn behind(results: &Results, func: u32, retvals: [u64; 2], data: &[AtomicUsize])
 
 /// What is recorded of a call of this function.
 #[inline(always)]
-fn recorded_of(func: u32) -> Recorded {
-    let recorded = recorded();
+fn recorded_of(array: impl TraceArray, func: u32) -> Recorded {
+    let recorded = array.recorded();
     if !recorded.contains(Recorded::RETVAL | Recorded::SECOND) {
         return recorded;
     }
@@ -171,7 +177,7 @@ fn recorded_of(func: u32) -> Recorded {
 
 /// What of this function's calls the trampolines record.
 fn kept(func: u32) -> Kept {
-    match recorded_of(func) {
+    match recorded_of(Top, func) {
         Recorded::RETVAL => Kept::Value,
         recorded if recorded.is_empty() => Kept::Nothing,
         _ => Kept::More,
@@ -180,7 +186,7 @@ fn kept(func: u32) -> Kept {
 
 /// What is recorded of calls.
 pub fn recorded() -> Recorded {
-    Recorded::from_bits_truncate(RECORDED.load(Ordering::Relaxed))
+    Top.recorded()
 }
 
 /// The ring of a CPU, or `None` beyond the last: give it a buffer, and switch it on.
@@ -271,27 +277,26 @@ pub fn mark(id: u32, data: &[u64]) -> bool {
         data: data.get(..MAX_DATA).unwrap_or(data),
         cut: data.len() > MAX_DATA,
     };
-    let done = here().is_some_and(|ring| ring.record(&Record::Mark(mark)));
+    let done = Top.here().is_some_and(|ring| ring.record(&Record::Mark(mark)));
     Bound::preempt_enable();
     done
 }
 
 /// Records a text on this CPU. `false` if a piece was refused, or nothing is recorded. Task context.
 pub(crate) fn mark_text(text: &[u8]) -> bool {
+    mark_text_in(Top, text)
+}
+
+fn mark_text_in(array: impl TraceArray, text: &[u8]) -> bool {
     Bound::preempt_disable();
     let (who, time) = (who(Bound::context()), now());
     let mut pieces = pieces(text);
     // Without another task in between, so that a reader puts them together again.
-    let done =
-        here().is_some_and(|ring| pieces.all(|piece| ring.record(&Record::Mark(piece.mark(who, time)))));
+    let done = array
+        .here()
+        .is_some_and(|ring| pieces.all(|piece| ring.record(&Record::Mark(piece.mark(who, time)))));
     Bound::preempt_enable();
     done
-}
-
-/// The ring of the CPU this runs on. Preemption is off.
-#[inline]
-fn here() -> Option<&'static Ring> {
-    RINGS.get(Bound::cpu_id())
 }
 
 #[inline]
@@ -300,19 +305,24 @@ fn who(context: Context) -> Who {
 }
 
 fn hit(func: FuncAddr, parent_ip: RetAddr, _ops: &Ops<FtraceRegs>, fregs: &mut FtraceRegs) {
+    hit_in(Top, func, parent_ip, fregs);
+}
+
+#[inline(always)]
+fn hit_in(array: impl TraceArray, func: FuncAddr, parent_ip: RetAddr, fregs: &FtraceRegs) {
     // First, so that a hit alone keeps nothing for it.
-    if STACKS.load(Ordering::Relaxed) {
-        return hit_with_callers(func, parent_ip, fregs);
+    if array.stacks() {
+        return hit_with_callers(array, func, parent_ip, fregs);
     }
-    record_hit(func, parent_ip);
+    record_hit(array, func, parent_ip);
 }
 
 /// Whether it is one that is recorded; a refusal is counted.
 #[inline(always)]
-fn record_hit(func: FuncAddr, parent_ip: RetAddr) -> bool {
-    let Some(ring) = here().filter(|ring| ring.is_on()) else { return false };
+fn record_hit(array: impl TraceArray, func: FuncAddr, parent_ip: RetAddr) -> bool {
+    let Some(ring) = array.here().filter(|ring| ring.is_on()) else { return false };
     let who = who(Bound::context());
-    if !LIMITS.counts_task(who.task) {
+    if !array.limits().counts_task(who.task) {
         return false;
     }
     let hit = Hit { func: ENGINE.function_number(func), who, time: now(), parent_ip: parent_ip.get() as u64 };
@@ -322,10 +332,10 @@ fn record_hit(func: FuncAddr, parent_ip: RetAddr) -> bool {
 
 #[cold]
 #[inline(never)]
-fn hit_with_callers(func: FuncAddr, parent_ip: RetAddr, fregs: &FtraceRegs) {
-    if record_hit(func, parent_ip) {
+fn hit_with_callers(array: impl TraceArray, func: FuncAddr, parent_ip: RetAddr, fregs: &FtraceRegs) {
+    if record_hit(array, func, parent_ip) {
         let (key, task, sp, fp) = (fregs.key(), fregs.task(), fregs.sp(), fregs.fp());
-        mark_stack(&Entered { func, parent_ip, key, task, sp, fp });
+        mark_stack_in(array, &Entered { func, parent_ip, key, task, sp, fp });
     }
 }
 
@@ -360,27 +370,32 @@ const _: () = {
 };
 
 fn entry(call: &mut EntryCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) -> Want {
-    match results() {
-        None => enter(call, None),
-        Some(results) => enter_typed(call, results),
+    entry_in(Top, call)
+}
+
+#[inline(always)]
+fn entry_in(array: impl TraceArray, call: &mut EntryCall<'_, FtraceRegs>) -> Want {
+    match results(array) {
+        None => enter(array, call, None),
+        Some(results) => enter_typed(array, call, results),
     }
 }
 
 /// On its own, so that who says nothing of results does not pay for them.
 #[inline(never)]
-fn enter_typed(call: &mut EntryCall<'_, FtraceRegs>, results: &Results) -> Want {
+fn enter_typed(array: impl TraceArray, call: &mut EntryCall<'_, FtraceRegs>, results: &Results) -> Want {
     let result = address_given(results, call);
-    enter(call, result)
+    enter(array, call, result)
 }
 
 #[inline(always)]
-fn enter(call: &mut EntryCall<'_, FtraceRegs>, result: Option<usize>) -> Want {
-    let wants_args = recorded().contains(Recorded::ARGS);
+fn enter(array: impl TraceArray, call: &mut EntryCall<'_, FtraceRegs>, result: Option<usize>) -> Want {
+    let (wants_args, limits) = (array.recorded().contains(Recorded::ARGS), array.limits());
     let words = if wants_args { WITH_ARGS } else { WITHOUT } + usize::from(result.is_some());
-    let data = if LIMITS.are_any() {
-        let begun = LIMITS
+    let data = if limits.are_any() {
+        let begun = limits
             .admit(call, Bound::task_id())
-            .and_then(|admitted| LIMITS.begin(call, admitted, Bound::clock_ns(), words));
+            .and_then(|admitted| limits.begin(call, admitted, Bound::clock_ns(), words));
         match begun {
             Ok(data) => data,
             Err(want) => return want,
@@ -406,19 +421,24 @@ fn enter(call: &mut EntryCall<'_, FtraceRegs>, result: Option<usize>) -> Want {
 }
 
 fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
-    let end = now();
+    ret_in(Top, call);
+}
+
+#[inline(always)]
+fn ret_in(array: impl TraceArray, call: &mut ReturnCall<'_, FtraceRegs>) {
+    let (end, limits) = (now(), array.limits());
     let own = match call.data() {
-        // It began without limits, so they know nothing of it. On the straight path, perhaps, which would leave out what is short.
+        // It began without limits, so they know nothing of it.
         Some(data) if is_own(data.len()) => {
             let start = data.get(START).map_or(0, |start| start.load(Ordering::Relaxed) as u64);
-            if LIMITS.thresh_ns() != 0 && !ENGINE.is_straight_long(end.saturating_sub(start)) {
+            if limits.thresh_ns() != 0 && !array.is_long(end.saturating_sub(start)) {
                 return;
             }
             (data, 0)
         }
         _ => {
             let now_ns = Bound::clock_ns();
-            let Some(done) = LIMITS.finish(call, now_ns) else { return };
+            let Some(done) = limits.finish(call, now_ns) else { return };
             let took_ns = now_ns.saturating_sub(done.began_ns);
             (done.data, left_out(took_ns, took_ns.saturating_sub(done.duration_ns)))
         }
@@ -437,12 +457,12 @@ fn ret(call: &mut ReturnCall<'_, FtraceRegs>, _ops: &GraphOps<FtraceRegs>) {
         count += 1;
     }
     let args = args.get(..count).unwrap_or(&[]);
-    let Some(ring) = here() else { return };
+    let Some(ring) = array.here() else { return };
     let (ret_addr, overrun) = (call.ret_addr(), call.overrun() as u32);
     let returned = Returned { func, depth, who, start, end, retvals, ret_addr, overrun };
-    match results() {
-        None => record(ring, &returned, args),
-        Some(results) => record_typed(ring, results, &returned, args, data),
+    match results(array) {
+        None => record(array, ring, &returned, args),
+        Some(results) => record_typed(array, ring, results, &returned, args, data),
     }
 }
 
@@ -479,7 +499,7 @@ pub(crate) struct StraightCall {
 /// A call of the straight path returned. Preemption is off.
 #[inline(always)]
 pub(crate) fn straight_call(call: StraightCall, depth: u32, context: Context, task: &TaskTrace) {
-    let Some(ring) = here() else { return };
+    let Some(ring) = Top.here() else { return };
     let StraightCall { number: func, start, end, retvals, ret_addr } = call;
     let (who, overrun) = (who(context), task.overrun() as u32);
     if context == Context::Task {
@@ -489,7 +509,7 @@ pub(crate) fn straight_call(call: StraightCall, depth: u32, context: Context, ta
     let brief = Brief { func, depth, who, start, end, retval: None };
     let recorded = match recorded() {
         Recorded::RETVAL => Recorded::RETVAL,
-        _ => recorded_of(func),
+        _ => recorded_of(Top, func),
     };
     if overrun == 0 && recorded == Recorded::RETVAL {
         let _ = ring.call(&Brief { retval: Some(retvals[0]), ..brief });
@@ -507,7 +527,7 @@ pub(crate) fn straight_call(call: StraightCall, depth: u32, context: Context, ta
 pub(crate) fn claimed_call(buffer: &Buffer, call: StraightCall, depth: u32, task: &TaskTrace) {
     let who = who(Context::Task);
     task.remember_who(who);
-    let recorded = recorded_of(call.number);
+    let recorded = recorded_of(Top, call.number);
     let [retval, second] = call.retvals;
     let _ = buffer.claimed(&Record::Call(Call {
         retval: recorded.contains(Recorded::RETVAL).then_some(retval),
@@ -531,7 +551,7 @@ fn straight_call_otherwise(
     ret_addr: RetAddr,
     overrun: u32,
 ) {
-    record(ring, &Returned { func, depth, who, start, end, retvals, ret_addr, overrun }, &[]);
+    record(Top, ring, &Returned { func, depth, who, start, end, retvals, ret_addr, overrun }, &[]);
 }
 
 /// All that can be recorded of a call.
@@ -555,8 +575,8 @@ struct Behind {
 
 /// Records a call, as far as that is wanted. A refusal is counted.
 #[inline(always)]
-fn record(ring: &Ring, call: &Returned, args: &[u64]) {
-    let recorded = recorded_of(call.func);
+fn record(array: impl TraceArray, ring: &Ring, call: &Returned, args: &[u64]) {
+    let recorded = recorded_of(array, call.func);
     if recorded.intersects(Recorded::SECOND | Recorded::RET_ADDR) || call.overrun != 0 || !args.is_empty() {
         return record_all(ring, recorded, call, args);
     }
@@ -577,11 +597,18 @@ fn record_all(ring: &Ring, recorded: Recorded, call: &Returned, args: &[u64]) {
 
 /// The same with what was returned in memory, if anything was. `data` is what was kept of the call's entry.
 #[inline(never)]
-fn record_typed(ring: &Ring, results: &Results, call: &Returned, args: &[u64], data: &[AtomicUsize]) {
+fn record_typed(
+    array: impl TraceArray,
+    ring: &Ring,
+    results: &Results,
+    call: &Returned,
+    args: &[u64],
+    data: &[AtomicUsize],
+) {
     let Some(behind) = behind(results, call.func, call.retvals, data) else {
-        return record(ring, call, args);
+        return record(array, ring, call, args);
     };
-    let recorded = recorded_of(call.func);
+    let recorded = recorded_of(array, call.func);
     let mut memory = [0; MAX_MEMORY / 8];
     let memory_len = behind.read(&mut memory);
     let memory = memory.get(..usize::from(memory_len).div_ceil(8)).unwrap_or(&[]);

@@ -100,9 +100,9 @@ pub use arch::live::{TrapResume, breakpoint};
 #[cfg(feature = "selftest")]
 pub use arch::selftest;
 #[cfg(feature = "trampolines")]
-pub use arch::tracefs::{LiveFunctions, LiveRecorder};
+pub use arch::tracefs::{LiveFunctions, LiveInstance, LiveRecorder};
 #[cfg(feature = "trampolines")]
-pub use arch::tracer;
+pub use arch::tracer::{self, MAX_INSTANCES};
 
 #[cfg(all(feature = "trampolines", feature = "symbols"))]
 pub use arch::live::set_symbols;

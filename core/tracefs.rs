@@ -47,7 +47,7 @@ use tracing::Tracing;
 use tree::{Dir, File, Name, Node, Tree};
 
 pub use commands::{Commands, MAX_COMMANDS};
-pub use engine::{EngineFunctions, FileSets, FilesUsers, SetsMemory};
+pub use engine::{EngineFunctions, EngineInstance, FileSets, FilesUsers, SetsMemory};
 pub use error::{Cause, FsError, Refused};
 pub use instances::{Instance, InstancePlace, MAX_INSTANCE_NAME};
 pub use log::LOGGED;
@@ -236,6 +236,8 @@ impl Files<'_> {
             TraceOption::SleepTime => Some(self.functions.sleep_time()),
             // The profiler's, of which there is one.
             TraceOption::GraphTime => self.is_top.then(|| self.functions.graph_time()),
+            // One for the whole kernel on Linux, too.
+            TraceOption::PrintkMsgOnly if !self.is_top => None,
             option => self.tracing.option(option),
         }
     }

@@ -1,6 +1,7 @@
 //! Who calls a function that is being entered, as a record.
 
-use super::{here, now, who};
+use super::array::{Top, TraceArray};
+use super::{now, who};
 use crate::arch::live::{Bound, ret_addr, stack_walk};
 use crate::platform::{Platform, ReadFault};
 use crate::tracefs::recording::Entered;
@@ -22,7 +23,11 @@ impl Inspect for Memory {
 
 /// Records the function and its callers on this CPU, up to [`MAX_DATA`] in all. Any context, with preemption off.
 pub(crate) fn mark_stack(entered: &Entered) {
-    let Some(ring) = here().filter(|ring| ring.is_on()) else { return };
+    mark_stack_in(Top, entered);
+}
+
+pub(super) fn mark_stack_in(array: impl TraceArray, entered: &Entered) {
+    let Some(ring) = array.here().filter(|ring| ring.is_on()) else { return };
     let mut addrs = [0; MAX_DATA];
     let (count, cut) = callers(entered, &mut addrs);
     let data = addrs.get(..count).unwrap_or(&[]);

@@ -194,6 +194,13 @@ impl<R: Regs> Commands<R> {
         })
     }
 
+    /// Drops all commands. They are gone when this returns, whatever the engine says of the text.
+    pub(super) fn forget<P: Platform, M: Machine<Regs = R>>(&'static self, engine: &'static Engine<P, M>) {
+        let _one = self.control.lock();
+        let _ = engine.unregister_ops(self.ops());
+        self.table.iter().for_each(|place| place.func.store(0, Ordering::Release));
+    }
+
     /// Under the lock.
     fn publish<P: Platform, M: Machine<Regs = R>>(
         &'static self,

@@ -9,6 +9,9 @@
 //! memory, where the limits look for them. So it is with sets of tasks (`sets`).
 //!
 //! Function commands are a user of their own ([`Commands`]).
+//!
+//! An instance ([`EngineInstance`]) has a keeper, tracers, limits and commands of its own. What it has not, it does not have a user for;
+//! limits that are set in the top directory alone are set in its limits as well.
 
 use core::fmt;
 
@@ -31,8 +34,10 @@ use crate::text::Resolve;
 use crate::users::User;
 use crate::words::{List, Marker, Mode, Place};
 
+mod instance;
 mod sets;
 
+pub use instance::EngineInstance;
 pub use sets::{FileSets, SetsMemory};
 
 use sets::Sets;
@@ -41,16 +46,18 @@ use sets::Sets;
 pub struct FilesUsers<P: Platform, M: Machine> {
     /// Keeps the sets of the filter files; never registered. Its callback is never called, and its filter is what the files say first.
     pub keeper: &'static Ops<M::Regs>,
-    /// The same for `set_graph_function` and `set_graph_notrace`.
-    pub graph_keeper: &'static Ops<M::Regs>,
+    /// The same for `set_graph_function` and `set_graph_notrace`. `None` for an instance.
+    pub graph_keeper: Option<&'static Ops<M::Regs>>,
     /// The function tracer.
     pub function: &'static Ops<M::Regs>,
     /// The function_graph tracer.
     pub graph: &'static GraphOps<M::Regs>,
     /// What both tracers ask about their calls.
     pub limits: &'static Limits,
-    /// The profiler.
-    pub profiler: &'static Profiler<P, M::Regs>,
+    /// Limits of instances, in which `set_graph_function`, `set_graph_notrace`, `max_graph_depth` and `tracing_thresh` are set too.
+    pub followers: &'static [&'static Limits],
+    /// The profiler. `None` for an instance.
+    pub profiler: Option<&'static Profiler<P, M::Regs>>,
     /// The function commands, and what they switch.
     pub commands: &'static Commands<M::Regs>,
     /// See `commands`.
@@ -126,10 +133,26 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
         self.publish(WhichSet::Notrace)?;
         let tracer = *self.tracer.lock();
         self.adopt(tracer)?;
-        if self.profiles() {
-            self.engine.adopt_sets(self.users.keeper, User::Graph(self.users.profiler.ops()))?;
+        if let Some(profiler) = self.users.profiler.filter(|_| self.profiles()) {
+            self.engine.adopt_sets(self.users.keeper, User::Graph(profiler.ops()))?;
         }
         Ok(())
+    }
+
+    /// Forgets all that the files were told: for an instance that is removed, whose tracer has stopped.
+    fn forget(&self) {
+        let FilesUsers { keeper, function, graph, commands, limits, .. } = self.users;
+        commands.forget(self.engine);
+        *self.tracer.lock() = Tracer::Nop;
+        // Users that were given sets and never came, too. Who is not there has none, and if something is wrong with the text, they are out
+        // even so.
+        let _ = self.engine.unregister_ops(keeper);
+        let _ = self.engine.unregister_ops(function);
+        let _ = self.engine.unregister_graph(graph);
+        // There is room for no set.
+        let _ = self.set_pids(PidFile::Pid, None);
+        let _ = self.set_pids(PidFile::NotracePid, None);
+        limits.set_options(LimitOptions::all());
     }
 
     fn adopt(&self, tracer: Tracer) -> Result<(), Error> {
@@ -141,31 +164,44 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
         self.engine.adopt_sets(self.users.keeper, user)
     }
 
-    fn which(&self, file: FilterFile) -> (&'static Ops<M::Regs>, WhichSet) {
+    fn which(&self, file: FilterFile) -> Result<(&'static Ops<M::Regs>, WhichSet), FunctionsError> {
+        let graphs = self.users.graph_keeper.ok_or(FunctionsError::NotSupported);
         match file {
-            FilterFile::Filter => (self.users.keeper, WhichSet::Filter),
-            FilterFile::Notrace => (self.users.keeper, WhichSet::Notrace),
-            FilterFile::GraphFunction => (self.users.graph_keeper, WhichSet::Filter),
-            FilterFile::GraphNotrace => (self.users.graph_keeper, WhichSet::Notrace),
+            FilterFile::Filter => Ok((self.users.keeper, WhichSet::Filter)),
+            FilterFile::Notrace => Ok((self.users.keeper, WhichSet::Notrace)),
+            FilterFile::GraphFunction => Ok((graphs?, WhichSet::Filter)),
+            FilterFile::GraphNotrace => Ok((graphs?, WhichSet::Notrace)),
         }
+    }
+
+    /// Limits that hold for the top directory's tracer, and for those of instances.
+    fn graph_limits(&self) -> impl Iterator<Item = &'static Limits> {
+        core::iter::once(self.users.limits).chain(self.users.followers.iter().copied())
+    }
+
+    /// Limits that hold for the tracer of these files, and for the profiler.
+    fn own_limits(&self) -> impl Iterator<Item = &'static Limits> {
+        core::iter::once(self.users.limits).chain(self.users.profiler.map(Profiler::limits))
     }
 
     /// Lets the limits see a set of the graph keeper.
     fn publish(&self, which: WhichSet) -> Result<(), Error> {
+        let Some(keeper) = self.users.graph_keeper else { return Ok(()) };
         let mut sets = self.sets.lock();
         let Some(sets) = &mut *sets else { return Ok(()) };
         // What the set before the last one used is filled next.
         self.engine.synchronize();
-        let (limits, keeper) = (self.users.limits, self.users.graph_keeper);
-        // SAFETY: the limits have been given the set that came after it, callbacks look at the sets within a section, and the line
+        // SAFETY: all limits have been given the set that came after it, callbacks look at the sets within a section, and the line
         // above has waited for those that began before.
         let set = unsafe { sets.functions(which, |room| self.engine.members(keeper, which, room)) };
         match set {
             // Nothing was ever written.
             Err(Error::NotRegistered) => return Ok(()),
             Err(error) => return Err(error),
-            Ok(set) if which == WhichSet::Filter => limits.set_graph_function(set),
-            Ok(set) => limits.set_graph_notrace(set),
+            Ok(set) if which == WhichSet::Filter => {
+                self.graph_limits().for_each(|limits| limits.set_graph_function(set));
+            }
+            Ok(set) => self.graph_limits().for_each(|limits| limits.set_graph_notrace(set)),
         }
         self.engine.path_changed();
         Ok(())
@@ -176,7 +212,7 @@ impl<P: Platform, M: Machine> EngineFunctions<P, M> {
     }
 
     fn set_limit(&self, option: LimitOptions, on: bool) {
-        for limits in [self.users.limits, self.users.profiler.limits()] {
+        for limits in self.own_limits() {
             let mut options = limits.options();
             options.set(option, on);
             limits.set_options(options);
@@ -196,7 +232,7 @@ fn has_functions(text: &str) -> bool {
 
 impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     fn write_words(&self, file: FilterFile, text: &str, mode: Mode) -> Result<(), Refused> {
-        let (keeper, which) = self.which(file);
+        let (keeper, which) = self.which(file)?;
         let is_graphs = matches!(file, FilterFile::GraphFunction | FilterFile::GraphNotrace);
         if is_graphs && !text.trim_ascii().is_empty() {
             let room = self.sets.lock().as_ref().map(|sets| sets.room(which));
@@ -231,7 +267,7 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         place: &mut Place,
         bytes: &mut [u8],
     ) -> Result<usize, FunctionsError> {
-        let (keeper, which) = self.which(file);
+        let (keeper, which) = self.which(file)?;
         match self.engine.read_ops_words(keeper, which, place, bytes) {
             // Nothing was written yet: no words make it a user with a slot.
             Err(Error::NotRegistered) => {
@@ -266,7 +302,7 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         self.engine.synchronize();
         // SAFETY: as in `publish`; the limits get the set at once, and nobody is between.
         let set = unsafe { sets.tasks(file, pids) }?;
-        for limits in [self.users.limits, self.users.profiler.limits()] {
+        for limits in self.own_limits() {
             match file {
                 PidFile::Pid => limits.set_pids(set),
                 PidFile::NotracePid => limits.set_notrace_pids(set),
@@ -281,7 +317,7 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     }
 
     fn set_max_depth(&self, depth: u32) {
-        self.users.limits.set_max_depth(depth);
+        self.graph_limits().for_each(|limits| limits.set_max_depth(depth));
         self.engine.path_changed();
     }
 
@@ -290,7 +326,7 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     }
 
     fn set_thresh_ns(&self, ns: u64) {
-        self.users.limits.set_thresh_ns(ns);
+        self.graph_limits().for_each(|limits| limits.set_thresh_ns(ns));
         self.engine.path_changed();
     }
 
@@ -303,11 +339,13 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
     }
 
     fn graph_time(&self) -> bool {
-        self.users.profiler.limits().options().contains(LimitOptions::GRAPH_TIME)
+        self.users
+            .profiler
+            .is_some_and(|profiler| profiler.limits().options().contains(LimitOptions::GRAPH_TIME))
     }
 
     fn set_graph_time(&self, on: bool) {
-        let limits = self.users.profiler.limits();
+        let Some(limits) = self.users.profiler.map(Profiler::limits) else { return };
         let mut options = limits.options();
         options.set(LimitOptions::GRAPH_TIME, on);
         limits.set_options(options);
@@ -329,13 +367,13 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
 
     fn set_profiles(&self, on: bool) -> Result<(), FunctionsError> {
         let mut profile = self.profile.lock();
-        let Some(profile) = &mut *profile else {
+        let (Some(profile), Some(profiler)) = (&mut *profile, self.users.profiler) else {
             return if on { Err(FunctionsError::NotSupported) } else { Ok(()) };
         };
         if profile.is_on == on {
             return Ok(());
         }
-        let (profiler, ops) = (self.users.profiler, self.users.profiler.ops());
+        let ops = profiler.ops();
         if on {
             profiler.clear();
             profile.stamp += 1;
@@ -356,9 +394,10 @@ impl<P: Platform, M: Machine> Functions for EngineFunctions<P, M> {
         out: &mut dyn fmt::Write,
     ) -> Result<Shown, FunctionsError> {
         let mut profile = self.profile.lock();
-        let profile = profile.as_mut().ok_or(FunctionsError::NotSupported)?;
+        let profile = profile.as_mut().zip(self.users.profiler).ok_or(FunctionsError::NotSupported)?;
+        let (profile, profiler) = profile;
         if place.stamp != profile.stamp || cpu != profile.cpu || place.stamp == 0 {
-            profile.count = self.users.profiler.rows(cpu, profile.rows)?.len();
+            profile.count = profiler.rows(cpu, profile.rows)?.len();
             profile.cpu = cpu;
             profile.stamp += 1;
             place.stamp = profile.stamp;

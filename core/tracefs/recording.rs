@@ -28,9 +28,11 @@ use crate::trace::{Part, Reading, Trace};
 use crate::wire::text_len;
 use crate::wire::tree::Key;
 
+mod life;
 mod look;
 mod snapshot;
 
+pub use life::InstanceMemory;
 use look::Look;
 use snapshot::Spares;
 
@@ -75,6 +77,12 @@ pub trait Host: Sync {
     /// A buffer is not needed any more. A record that was begun may still be finished in it until every CPU has once let preemption
     /// happen; it may be handed out again at once, for the same CPU.
     fn give_back(&self, buffer: &'static Buffer);
+
+    /// Memory for an instance: asked for once for each place that is ever used, and kept by it. `None` if there is none, as without
+    /// instances.
+    fn instance_memory(&self) -> Option<InstanceMemory> {
+        None
+    }
 }
 
 /// What starts tracers. Task context, except for the rings.
@@ -213,38 +221,8 @@ impl RingTracing {
             on: AtomicBool::new(true),
             cpumask: AtomicU64::new(u64::MAX),
             spares: Spares::new(),
-            state: Mutex::new(State {
-                tracer: Tracer::Nop,
-                look: Look::FIRST,
-                overwrites: true,
-                marks: true,
-                stacks: false,
-                memory: None,
-                kept: None,
-                stamp: 0,
-                counted: [0; 2],
-            }),
+            state: Mutex::new(State::new()),
         }
-    }
-
-    /// Lends the memory for readers, and gives each CPU a buffer of at least so many KiB, unless it has one. Once, before the files are
-    /// used.
-    ///
-    /// # Errors
-    /// [`TracingError::NoMemory`]
-    pub fn begin(&self, memory: TracingMemory, kb: u64) -> Result<(), TracingError> {
-        let mut state = self.state.lock();
-        state.memory = Some(memory);
-        for cpu in 0..self.cpus() {
-            let Some(ring) = self.recorder.ring(cpu) else { continue };
-            if ring.buffer().is_none() {
-                let buffer = self.new_buffer(&state, cpu, kb)?;
-                ring.swap(Some(buffer)).map_err(|_| TracingError::Busy)?;
-            }
-        }
-        drop(state);
-        self.settle();
-        Ok(())
     }
 
     fn new_buffer(&self, state: &State, cpu: usize, kb: u64) -> Result<&'static Buffer, TracingError> {
@@ -385,6 +363,20 @@ fn kib(buffer: &Buffer) -> u64 {
 }
 
 impl State {
+    const fn new() -> Self {
+        Self {
+            tracer: Tracer::Nop,
+            look: Look::FIRST,
+            overwrites: true,
+            marks: true,
+            stacks: false,
+            memory: None,
+            kept: None,
+            stamp: 0,
+            counted: [0; 2],
+        }
+    }
+
     fn mode(&self) -> Mode {
         if self.overwrites { Mode::Overwrite } else { Mode::StopWhenFull }
     }

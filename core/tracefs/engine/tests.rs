@@ -19,7 +19,7 @@ use crate::testing::kernel::Fake;
 use crate::testing::{Random, keep, keep_all};
 use crate::text::NoNames;
 
-fn hit<R: Regs>(_: FuncAddr, _: RetAddr, _: &Ops<R>, _: &mut R) {}
+pub(super) fn hit<R: Regs>(_: FuncAddr, _: RetAddr, _: &Ops<R>, _: &mut R) {}
 
 fn entry<R: Regs>(_: &mut EntryCall<'_, R>, _: &GraphOps<R>) -> Want {
     Want::Return
@@ -27,40 +27,45 @@ fn entry<R: Regs>(_: &mut EntryCall<'_, R>, _: &GraphOps<R>) -> Want {
 
 fn ret<R: Regs>(_: &mut ReturnCall<'_, R>, _: &GraphOps<R>) {}
 
-struct Files<T: Target> {
-    engine: &'static Engine<Fake, T>,
-    functions: EngineFunctions<Fake, T>,
+pub(super) struct Files<T: Target> {
+    pub(super) engine: &'static Engine<Fake, T>,
+    pub(super) functions: EngineFunctions<Fake, T>,
     limits: &'static Limits,
+    /// Those of an instance.
+    follower: &'static Limits,
     graph: &'static GraphOps<T::Regs>,
     profiler: &'static Profiler<Fake, T::Regs>,
-    tracing: &'static RingTracing,
+    pub(super) tracing: &'static RingTracing,
     /// The functions, as index words count them.
     funcs: Vec<FuncAddr>,
 }
 
-fn files<T: Target>() -> Files<T> {
+pub(super) fn files<T: Target>() -> Files<T> {
     let image = Image::new::<T>(5, &mut Random::new(8));
     let engine = image.start::<T>();
     let ops = || -> &'static Ops<T::Regs> { keep(Ops::new(hit, OpsFlags::empty(), Filter::ALL)) };
     let graph: &'static GraphOps<T::Regs> = keep(GraphOps::new(entry, ret, Filter::ALL));
     let profiler: &'static Profiler<Fake, T::Regs> = keep(Profiler::new(Filter::ALL));
     let limits: &'static Limits = keep(Limits::new());
+    let follower: &'static Limits = keep(Limits::new());
     let world = RecordingWorld::new();
     let tracing: &'static RingTracing = keep(RingTracing::new(world, world));
     let (keeper, graph_keeper, function) = (ops(), ops(), ops());
     let users = FilesUsers {
         keeper,
-        graph_keeper,
+        graph_keeper: Some(graph_keeper),
         function,
         graph,
         limits,
-        profiler,
+        followers: keep_all(vec![follower]),
+        profiler: Some(profiler),
         commands: keep(Commands::new()),
         tracing,
         names: &NoNames,
     };
     let funcs = image.traceable().map(|function| FuncAddr::new(function.addr)).collect();
-    Files { engine, functions: EngineFunctions::new(engine, users), limits, graph, profiler, tracing, funcs }
+    let functions = EngineFunctions::new(engine, users);
+    Files { engine, functions, limits, follower, graph, profiler, tracing, funcs }
 }
 
 impl<T: Target> Files<T> {
@@ -91,7 +96,7 @@ impl<T: Target> Files<T> {
     }
 
     /// The function with this index is called, from 0x2000.
-    fn enter(&self, index: usize) {
+    pub(super) fn enter(&self, index: usize) {
         let task: &'static TaskTrace = keep(TaskTrace::new());
         let sp = keep_all(vec![0usize; 64]).as_mut_ptr().expose_provenance() + 256;
         let ip = self.funcs[index - 1];
@@ -145,6 +150,8 @@ fn sets_of_the_graph_reach_the_limits<T: Target>() {
         }
         assert_eq!(files.listed(files.limits.graph_function()), members, "{text}");
         assert_eq!(files.listed(files.limits.graph_notrace()), members, "{text}");
+        assert_eq!(files.listed(files.follower.graph_function()), members, "{text}");
+        assert_eq!(files.listed(files.follower.graph_notrace()), members, "{text}");
         // Nobody is a user because of that.
         assert_eq!(files.engine.stats().patched, 0);
     }
@@ -191,12 +198,16 @@ fn tasks_and_numbers_reach_the_limits<T: Target>() {
     assert_eq!((files.pids(PidFile::NotracePid), files.limits.are_any()), (None, false));
     functions.set_max_depth(3);
     functions.set_thresh_ns(7_000);
-    assert_eq!((files.limits.max_depth(), files.limits.thresh_ns()), (3, 7_000));
+    for limits in [files.limits, files.follower] {
+        assert_eq!((limits.max_depth(), limits.thresh_ns()), (3, 7_000));
+    }
     functions.set_sleep_time(false);
     functions.set_graph_time(false);
     assert!(!functions.sleep_time() && !functions.graph_time());
     assert!(files.limits.options().contains(LimitOptions::GRAPH_TIME), "that is the profiler's");
     assert!(!files.profiler.limits().options().contains(LimitOptions::SLEEP_TIME));
+    // Tasks and switches are an instance's own.
+    assert!(files.follower.counts_task(9) && files.follower.options() == LimitOptions::all());
 }
 
 fn the_profiler_follows_the_filter_files<T: Target>() {

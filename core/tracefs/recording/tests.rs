@@ -1,10 +1,11 @@
 //! The files over real rings, with a recorder that is told what to record.
 
 use super::super::mock::Mock;
-use super::super::{FsError, Open, Tracefs};
+use super::super::{FileSets, FsError, Open, SetsMemory, Tracefs};
 use super::*;
 use crate::platform::Context;
 use crate::ring::Brief;
+use crate::sync::AtomicUsize;
 use crate::testing::{keep, keep_all, storm};
 use crate::text::{NoNames, Task};
 use crate::wire::tree::Node;
@@ -24,6 +25,8 @@ pub(in crate::tracefs) struct World {
     started: StdMutex<Vec<Tracer>>,
     refuses: AtomicBool,
     stacks: AtomicBool,
+    /// How many CPUs there is memory for.
+    has_memory_for: AtomicUsize,
     recorded: StdMutex<Recorded>,
     time: AtomicU64,
 }
@@ -55,7 +58,7 @@ impl Host for World {
     }
     fn buffer(&self, cpu: usize, kb: u64) -> Result<&'static Buffer, u64> {
         let words = (kb.next_power_of_two() * 128) as usize;
-        if kb > MOST_KB {
+        if kb > MOST_KB || cpu >= self.has_memory_for.load(Ordering::Relaxed) {
             return Err(MOST_KB);
         }
         let mut spare = self.spare.lock().expect("spare");
@@ -67,6 +70,11 @@ impl Host for World {
     }
     fn give_back(&self, buffer: &'static Buffer) {
         self.spare.lock().expect("spare").push((buffer.cpu().into(), buffer));
+    }
+    fn instance_memory(&self) -> Option<InstanceMemory> {
+        let readers = TracingMemory { text: reader(8), pipe: reader(8), page: keep_all(vec![0; 64]) };
+        let sets = SetsMemory { sets: keep(FileSets::new()), functions: [&mut [], &mut []] };
+        Some(InstanceMemory { readers, sets })
     }
 }
 
@@ -114,9 +122,25 @@ impl World {
             started: StdMutex::new(Vec::new()),
             refuses: AtomicBool::new(false),
             stacks: AtomicBool::new(false),
+            has_memory_for: AtomicUsize::new(CPUS),
             recorded: StdMutex::new(Recorded::RETVAL),
             time: AtomicU64::new(1000),
         })
+    }
+
+    /// There is memory for so many CPUs.
+    pub(in crate::tracefs) fn has_memory_for(&self, cpus: usize) {
+        self.has_memory_for.store(cpus, Ordering::Relaxed);
+    }
+
+    /// Whether who calls is to be recorded.
+    pub(in crate::tracefs) fn stacks(&self) -> bool {
+        self.stacks.load(Ordering::Relaxed)
+    }
+
+    /// Buffers that are in no ring.
+    pub(in crate::tracefs) fn spares(&self) -> usize {
+        self.spare.lock().expect("spare").len()
     }
 
     /// A call that takes 500 ns. Whether it was recorded.
