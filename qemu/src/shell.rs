@@ -27,6 +27,8 @@ const HELP: &str = "\
 ls [DIRECTORY]          the tracer's files
 cat FILE...             what files say; trace_pipe waits for more, until ^C
 echo WORDS > FILE       writes a file; >> adds to what it has
+mkdir instances/NAME    makes a directory with buffers, a tracer and filters of its own
+rmdir instances/NAME    removes it, and stops its tracer
 run WORKLOAD [N] [&]    makes the kernel work, N times: unpack; & waits for nothing
 help                    this text
 exit                    powers off
@@ -84,7 +86,7 @@ pub fn run() -> Exit {
             Err(Trouble::File(path, error)) => {
                 println!("{path}: {error}");
                 if matches!(error, FsError::Refused(_)) {
-                    show_refusal(&fs);
+                    show_refusal(&fs, &path);
                 }
             }
             Err(Trouble::Other(what)) => println!("{what}"),
@@ -112,6 +114,8 @@ fn carry_out(fs: &Tracefs<'_>, command: &Command, editor: &mut Editor) -> Done {
             let to = command.target.as_ref();
             return paths.iter().try_for_each(|path| cat(fs, path, to, editor));
         }
+        ["mkdir", path] => fs.mkdir(path).map(|()| String::new()).map_err(|error| trouble(path, error)),
+        ["rmdir", path] => fs.rmdir(path).map(|()| String::new()).map_err(|error| trouble(path, error)),
         ["run", workload] => run_workload(workload, 1, command.in_background),
         ["run", workload, times] => match times.parse() {
             Ok(times) => run_workload(workload, times, command.in_background),
@@ -137,11 +141,20 @@ fn write(fs: &Tracefs<'_>, target: &Target, bytes: &[u8]) -> Done {
     written.map(drop).map_err(|error| Trouble::File(target.path.clone(), error))
 }
 
-/// Shows the last entry of `error_log`, as a person would.
-fn show_refusal(fs: &Tracefs<'_>) {
-    let mut log = vec![0; 4096];
-    let got = fs.read_at("error_log", 0, &mut log).unwrap_or(0);
-    let log = String::from_utf8_lossy(log.get(..got).unwrap_or(&[])).into_owned();
+fn trouble(path: &str, error: FsError) -> Trouble {
+    Trouble::File(path.to_owned(), error)
+}
+
+/// Shows the last entry of `error_log`, as a person would: of the instance's that has the file.
+fn show_refusal(fs: &Tracefs<'_>, path: &str) {
+    let mut parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+    let log = match (parts.next(), parts.next()) {
+        (Some("instances"), Some(name)) => format!("instances/{name}/error_log"),
+        _ => "error_log".to_owned(),
+    };
+    let mut bytes = vec![0; 4096];
+    let got = fs.read_at(&log, 0, &mut bytes).unwrap_or(0);
+    let log = String::from_utf8_lossy(bytes.get(..got).unwrap_or(&[])).into_owned();
     let last = log.rfind("\n[").map_or(0, |at| at + 1);
     for line in log.get(last..).unwrap_or("").lines().skip(1) {
         println!("{line}");

@@ -8,11 +8,11 @@ use core::sync::atomic::AtomicU64;
 use fgraph::ring::{Buffer, Mode};
 use fgraph::text::{CpuState, Resolve};
 use fgraph::trace::{Part, PartMemory};
-use fgraph::tracefs::recording::{Host, ReaderMemory, RingTracing, TracingMemory};
+use fgraph::tracefs::recording::{Host, InstanceMemory, ReaderMemory, RingTracing, TracingMemory};
 use fgraph::tracefs::tracing::TracingError;
-use fgraph::tracefs::{FileSets, SetsMemory, Tracefs};
+use fgraph::tracefs::{FileSets, InstancePlace, SetsMemory, Tracefs};
 use fgraph::wire::tree::{Key, Node};
-use fgraph::{FuncAddr, LiveFunctions, LiveRecorder, PROFILE_WORDS, ProfileRow};
+use fgraph::{FuncAddr, LiveFunctions, LiveInstance, LiveRecorder, MAX_INSTANCES, PROFILE_WORDS, ProfileRow};
 
 use crate::{
     buffers::{self, PAGE_WORDS},
@@ -38,6 +38,10 @@ const MODULE_FUNCTIONS: usize = 64;
 
 static TRACING: RingTracing = RingTracing::new(&Kernel, &LiveRecorder);
 static FUNCTIONS: LiveFunctions = LiveFunctions::new(&TRACING, &Names);
+
+static TRACINGS: [RingTracing; MAX_INSTANCES] = LiveInstance::tracings(&Kernel);
+static INSTANCES: [LiveInstance; MAX_INSTANCES] = LiveInstance::all(&TRACINGS, &Names, BUFFER_KB);
+static PLACES: [InstancePlace<'static>; MAX_INSTANCES] = LiveInstance::places(&INSTANCES);
 
 /// This kernel.
 struct Kernel;
@@ -90,6 +94,11 @@ impl Host for Kernel {
     fn give_back(&self, buffer: &'static Buffer) {
         SPARE.lock().push(buffer);
     }
+
+    fn instance_memory(&self) -> Option<InstanceMemory> {
+        let sets = SetsMemory { sets: Box::leak(Box::new(FileSets::new())), functions: [&mut [], &mut []] };
+        Some(InstanceMemory { readers: readers(), sets })
+    }
 }
 
 fn leak<T>(values: Vec<T>) -> &'static mut [T] {
@@ -107,6 +116,10 @@ fn reader() -> ReaderMemory {
     }
 }
 
+fn readers() -> TracingMemory {
+    TracingMemory { text: reader(), pipe: reader(), page: leak(vec![0; PAGE_WORDS]) }
+}
+
 /// Gives the files their memory. Once.
 ///
 /// # Errors
@@ -120,7 +133,6 @@ pub fn begin() -> Result<Tracefs<'static>, TracingError> {
         // There is no CPU with a table yet.
         let _ = FUNCTIONS.lend_profile(cpu, leak(vec![0; PROFILE_WORDS * functions]));
     }
-    let memory = TracingMemory { text: reader(), pipe: reader(), page: leak(vec![0; PAGE_WORDS]) };
-    TRACING.begin(memory, BUFFER_KB)?;
-    Ok(Tracefs::new(&TRACING, FUNCTIONS.functions()))
+    TRACING.begin(readers(), BUFFER_KB)?;
+    Ok(Tracefs::new(&TRACING, FUNCTIONS.functions()).with_instances(&PLACES))
 }

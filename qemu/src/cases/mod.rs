@@ -6,6 +6,7 @@ mod depth;
 mod direct;
 mod entry;
 pub mod guard;
+mod instances;
 mod load;
 mod modules;
 mod probe;
@@ -165,6 +166,9 @@ const CASES: &[Case] = &[
     ("values_of_c_are_shown_by_type", shapes::values_of_c_are_shown_by_type),
     ("text_comes_back_to_the_byte", text::text_comes_back_to_the_byte),
     ("refusals_leave_everything_as_it_was", text::refusals_leave_everything_as_it_was),
+    // The users that keep the files' sets have their places from here on.
+    ("instances_record_their_own_functions_alone", instances::instances_record_their_own_functions_alone),
+    ("instances_come_and_go_under_load", instances::instances_come_and_go_under_load),
     ("changed_text_is_refused_by_name", text::changed_text_is_refused_by_name),
 ];
 
